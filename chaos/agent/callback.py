@@ -1,0 +1,198 @@
+"""The callback that Ray Train carries to the controller and to every worker of an unmodified script."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+import ray.util
+from ray.train.v2._internal.execution.callback import (
+    ControllerCallback,
+    ReportCallback,
+    TrainContextCallback,
+    WorkerCallback,
+    WorkerGroupCallback,
+)
+
+from chaos.agent import session
+from chaos.agent.events import EventWriter, harmless
+from chaos.agent.plan import Plan
+from chaos.process import current
+
+PATH = "chaos.agent.callback.Agent"
+"""What to add to ``RAY_TRAIN_CALLBACKS``."""
+
+
+class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallback, TrainContextCallback):
+    """Made in the driver, pickled to the controller, and pickled anew to the workers of every group.
+
+    So what the controller's copy has learnt (the number of the attempt, the step of each committed checkpoint)
+    reaches the workers of the next group.
+    """
+
+    def __init__(self) -> None:
+        self.plan = Plan.from_environment()
+        self.attempt = 0
+        self.reports = 0
+        self.steps_of: dict[str, int] = {}
+        self._writer: EventWriter | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_writer": None}
+
+    def _emit(self, kind: str, **fields: Any) -> None:
+        if self.plan is None:
+            return
+        if self._writer is None:
+            self._writer = EventWriter(self.plan.events, ray.util.get_node_ip_address())
+        self._writer.emit(kind, **fields)
+
+    # In the controller
+
+    @harmless
+    def after_controller_start(self, train_run_context: Any) -> None:
+        """Record the budgets and where checkpoints go."""
+        run, scaling = train_run_context.run_config, train_run_context.scaling_config
+        failures = run.failure_config
+        self._emit(
+            "controller.start",
+            data={
+                "experiment": run.storage_context.experiment_fs_path,
+                "workers": scaling.num_workers,
+                "max_failures": failures.max_failures,
+                "controller_failure_limit": failures.controller_failure_limit,
+                "keep": run.checkpoint_config.num_to_keep,
+            },
+        )
+
+    @harmless
+    def after_controller_state_update(self, previous_state: Any, current_state: Any) -> None:
+        """Record the change of state, with the error that caused it where there is one."""
+        error = getattr(current_state, "training_failed_error", None)
+        data = {
+            "from": previous_state._state_type.state_name,
+            "to": current_state._state_type.state_name,
+            **({"error": type(error).__name__, "message": str(error)[:2000]} if error is not None else {}),
+        }
+        self._emit("controller.state", attempt=max(0, self.attempt - 1), data=data)
+
+    @contextmanager
+    def on_worker_group_start(self) -> Iterator[None]:
+        """Everything up to the process group being set up."""
+        yield
+        self._group_ready()
+
+    @harmless
+    def _group_ready(self) -> None:
+        self._emit("pg.init.end", attempt=self.attempt - 1)
+
+    @harmless
+    def before_worker_group_start(self, worker_group_context: Any) -> None:
+        """The placement group is asked for."""
+        self._emit("schedule.begin", attempt=self.attempt, data={"workers": worker_group_context.num_workers})
+
+    @harmless
+    def after_worker_group_start(self, worker_group: Any) -> None:
+        """The group's actors are ready: a new attempt begins, and its process group is set up next."""
+        attempt, self.attempt = self.attempt, self.attempt + 1
+        workers = [
+            {"rank": w.distributed_context.world_rank, "pid": w.metadata.pid, "node": w.metadata.node_ip}
+            for w in worker_group.get_workers()
+        ]
+        handle = worker_group._worker_group_state.placement_group_handle
+        stats = ray.util.placement_group_table(handle.placement_group).get("stats", {})
+        self._emit(
+            "attempt.start",
+            attempt=attempt,
+            world_size=len(workers),
+            data={"workers": workers, "placement_ms": stats.get("end_to_end_creation_latency_ms")},
+        )
+
+    @harmless
+    def before_worker_group_shutdown(self, worker_group: Any) -> None:
+        """The group is about to be torn down."""
+        self._emit("attempt.shutdown", attempt=self.attempt - 1)
+
+    @harmless
+    def after_worker_group_shutdown(self, worker_group_context: Any) -> None:
+        """The group is gone."""
+        self._emit("attempt.end", attempt=self.attempt - 1)
+
+    @harmless
+    def before_controller_execute_failure_decision(self, failure_decision: Any) -> None:
+        """Retry or raise."""
+        self._emit("controller.decision", attempt=self.attempt - 1, data={"decision": failure_decision.value})
+
+    @harmless
+    def after_report(self, training_report: Any, metrics: Any) -> None:
+        """Every rank has reported: a checkpoint in the report is committed now."""
+        self.reports += 1
+        if training_report.checkpoint is None or self.plan is None:
+            return
+        name = os.path.basename(training_report.checkpoint.path.rstrip("/"))
+        mark = self.plan.board / f"report-{self.attempt - 1}-{self.reports}"
+        step = int(mark.read_text()) if mark.exists() else None
+        if step is not None:
+            self.steps_of[name] = step
+        self._emit("checkpoint.commit", attempt=self.attempt - 1, step=step, data={"checkpoint": name})
+
+    # In the workers
+
+    @harmless
+    def after_init_train_context(self) -> None:
+        """Come on board: count steps from those of the checkpoint that this worker is given."""
+        if self.plan is None:
+            return
+        context = _train_context()
+        writer = EventWriter(self.plan.events, ray.util.get_node_ip_address())
+        rank = context.get_world_rank()
+        writer.common = {"attempt": self.attempt, "rank": rank, "world_size": context.get_world_size()}
+        path = context.checkpoint.path if context.checkpoint is not None else None
+        name = os.path.basename(path.rstrip("/")) if path else None
+        steps = self.steps_of.get(name) if name else 0
+        me = session.Session(self.plan, writer, rank, self.attempt, steps or 0)
+        data = {"checkpoint": name, "steps": steps, "start": current().start}
+        writer.emit("worker.start", data=data)
+        me.start(path)
+        session.begin(me)
+        self._writer = writer
+
+    @contextmanager
+    def on_report(self) -> Iterator[None]:
+        """One report of this rank, checkpoint copied and handed to the controller's queue."""
+        self._report_begins()
+        yield
+        self._emit_in_worker("report.end")
+
+    @harmless
+    def _report_begins(self) -> None:
+        me = session.session()
+        if me is None or self.plan is None:
+            return
+        context = _train_context()
+        if context.get_world_rank() == 0:
+            mark = self.plan.board / f"report-{self.attempt}-{context.report_call_index + 1}"
+            mark.write_text(str(me.step))
+        self._emit("report.begin", step=me.step)
+
+    @contextmanager
+    def on_checkpoint_transfer(self) -> Iterator[None]:
+        """This rank's files are copied to the storage."""
+        self._emit_in_worker("checkpoint.transfer.begin")
+        yield
+        self._emit_in_worker("checkpoint.transfer.end")
+
+    @harmless
+    def _emit_in_worker(self, kind: str) -> None:
+        me = session.session()
+        if me is not None:
+            self._emit(kind, step=me.step)
+
+
+def _train_context() -> Any:
+    from ray.train.v2._internal.execution.context import get_train_context
+
+    return get_train_context()

@@ -1,0 +1,56 @@
+"""Writing events from inside a training process: one ``write()`` each, so that a SIGKILL loses nothing."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from chaos.process import current
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class EventWriter:
+    """The event file of one process. ``common`` fields are added to every event."""
+
+    def __init__(self, folder: Path, node: str) -> None:
+        me = current()
+        self._handle = os.open(
+            folder / f"{node}-{me.pid}-{me.start}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644
+        )
+        self._pid = me.pid
+        self._node = node
+        self.common: dict[str, int] = {}
+
+    def emit(self, kind: str, wall_ns: int = 0, mono_ns: int = 0, **fields: Any) -> None:
+        """Record an event, now or at the given time."""
+        record = {
+            "kind": kind,
+            "wall_ns": wall_ns or time.time_ns(),
+            "mono_ns": mono_ns or time.monotonic_ns(),
+            "node": self._node,
+            "pid": self._pid,
+            **self.common,
+            **fields,
+        }
+        os.write(self._handle, json.dumps(record, separators=(",", ":")).encode() + b"\n")
+
+
+def harmless(method: F) -> F:
+    """Keep an agent method's own mistakes away from the workload; they are told on standard error."""
+
+    @functools.wraps(method)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:
+            print(f"aftershock: {method.__qualname__}: {error!r}", file=sys.stderr)
+            return None
+
+    return cast(F, wrapped)

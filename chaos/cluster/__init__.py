@@ -1,0 +1,1 @@
+"""Clusters to break: so far real Ray nodes on this machine."""

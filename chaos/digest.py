@@ -1,0 +1,68 @@
+"""Position-aware digests of training state: name, dtype, global shape, offsets and bytes of every piece.
+
+A permutation of equal-shaped pieces, a stale piece or one flipped bit changes a digest. The same function runs over
+live tensors in a worker and over the pieces of a checkpoint on disk, so that the two can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import blake3
+import torch
+
+LENGTH = 16
+
+
+def tensor_digest(name: str, shape: Sequence[int], offsets: Sequence[int], piece: torch.Tensor) -> str:
+    """Hex digest of one piece of a tensor: ``shape`` is the whole tensor's, ``offsets`` where the piece begins."""
+    local = piece.detach().cpu().contiguous()
+    head = f"{name}|{local.dtype}|{tuple(shape)}|{tuple(offsets)}|{tuple(local.shape)}|"
+    hasher = blake3.blake3(head.encode())
+    if local.numel():
+        hasher.update(memoryview(local.reshape(-1).view(torch.uint8).numpy()))
+    return hasher.hexdigest(length=LENGTH)
+
+
+def value_digest(name: str, value: object) -> str:
+    """Hex digest of a plain value: numbers, strings, None, and tuples, lists and dicts of them."""
+    return blake3.blake3(f"{name}|{value!r}".encode()).hexdigest(length=LENGTH)
+
+
+def piece_key(name: str, offsets: Sequence[int]) -> str:
+    """How a piece is named in records: ``model.head.weight@128,0``."""
+    return f"{name}@{','.join(map(str, offsets))}"
+
+
+def tree_digests(tree: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of the pieces of a nested dict that this rank holds, by piece; nested keys are joined by dots."""
+    found = {}
+    for name, leaf in _leaves(tree, ""):
+        if isinstance(leaf, torch.Tensor):
+            shape, offsets, piece = _placed(leaf)
+            if piece.numel() or not shape:
+                found[piece_key(name, offsets)] = tensor_digest(name, shape, offsets, piece)
+        else:
+            found[name] = value_digest(name, leaf)
+    return found
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def _placed(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.Tensor]:
+    """Whole shape, offsets of this rank's piece, and the piece; a plain tensor is one whole piece."""
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    if not isinstance(tensor, DTensor):
+        return tuple(tensor.shape), (0,) * tensor.dim(), tensor
+    _, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tuple(tensor.shape), tuple(offsets), tensor.to_local()

@@ -1,0 +1,1 @@
+"""Ways to break something: one small class in one file each, registered there."""

@@ -1,0 +1,24 @@
+"""Kill the process at once, as the kernel's out-of-memory killer or an operator would."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from chaos.faults.base import Fault, register
+
+
+@register
+class Kill(Fault):
+    """SIGKILL to the training process itself: no handler runs, no buffer is flushed, no peer is told."""
+
+    name = "kill"
+    effect = "the process has left the process table"
+    certifies = "that the job survives the sudden death of a worker: detection by its peers and by Ray, restart, resume"
+    not_certified = (
+        "loss of a machine, of a link or of a GPU; NCCL, which waits where gloo fails at once on a dead peer"
+    )
+
+    def fire(self) -> None:
+        """Die, here."""
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,159 @@
+"""The history of a run: one append-only event log, the only source of every measurement.
+
+Training processes write their events to files of their own below ``events/``; the harness appends them to
+``history.jsonl`` as they come. A reader takes both, so that a history is whole even when the harness died.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+SCHEMA = 1
+NAME = "history.jsonl"
+EVENTS = "events"
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Something that happened.
+
+    ``wall_ns``: nanoseconds since the epoch. ``mono_ns``: nanoseconds of the machine's monotonic clock.
+    ``node``: address of the node. ``step``: completed optimizer steps, from 1. ``data``: what the kind adds.
+    """
+
+    kind: str
+    wall_ns: int
+    mono_ns: int
+    node: str
+    pid: int
+    attempt: int | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    step: int | None = None
+    data: dict[str, Any] = {}
+
+    @property
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        return self.wall_ns / 1e9
+
+
+Observer = Callable[[Event], None]
+"""Is told of every event of a run as it becomes known, in that order."""
+
+_DECODER = msgspec.json.Decoder(Event)
+_ENCODER = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True)
+class History:
+    """The events of one run in the order of time, and how many lines could not be read."""
+
+    events: tuple[Event, ...]
+    unreadable: int = 0
+
+    @classmethod
+    def of(cls, events: Iterable[Event], unreadable: int = 0) -> History:
+        """Put events in the order of time and drop exact repetitions."""
+        unique = {_ENCODER.encode(event): event for event in events}
+        return cls(tuple(sorted(unique.values(), key=lambda event: event.wall_ns)), unreadable)
+
+    @classmethod
+    def load(cls, directory: Path) -> History:
+        """Read the history of a run directory.
+
+        Raises FileNotFoundError when there is none.
+        """
+        files = [directory / NAME, *sorted((directory / EVENTS).glob("*.jsonl"))]
+        if not files[0].exists():
+            raise FileNotFoundError(f"{directory} holds no {NAME}: it is no run directory")
+        events: list[Event] = []
+        unreadable = 0
+        for file in files:
+            for line in file.read_bytes().split(b"\n"):
+                if line:
+                    try:
+                        events.append(_DECODER.decode(line))
+                    except msgspec.MsgspecError:
+                        unreadable += 1
+        return cls.of(events, unreadable)
+
+    def select(self, kind: str, **where: Any) -> list[Event]:
+        """Events of a kind whose named fields have the given values."""
+        return [e for e in self.events if e.kind == kind and all(getattr(e, k) == v for k, v in where.items())]
+
+    def first(self, kind: str, **where: Any) -> Event | None:
+        """The earliest event of a kind, or None."""
+        return next(iter(self.select(kind, **where)), None)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+
+class HistoryWriter:
+    """Appends events to ``history.jsonl``, the harness's own and those it gathers, and tells each to the observers."""
+
+    def __init__(self, directory: Path, observers: Iterable[Observer] = ()) -> None:
+        (directory / EVENTS).mkdir(parents=True, exist_ok=True)
+        self._observers = list(observers)
+        self._handle = os.open(directory / NAME, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def observe(self, observer: Observer) -> None:
+        """Tell one more observer of every event from now on."""
+        self._observers.append(observer)
+
+    def emit(self, kind: str, **fields: Any) -> Event:
+        """Record an event of the harness, now."""
+        wall, mono = time.time_ns(), time.monotonic_ns()
+        event = Event(kind=kind, wall_ns=wall, mono_ns=mono, node="harness", pid=os.getpid(), **fields)
+        self.append(event)
+        return event
+
+    def append(self, event: Event) -> None:
+        """Append an event, wherever it was recorded."""
+        line = _ENCODER.encode(event) + b"\n"
+        if os.write(self._handle, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        for observer in self._observers:
+            observer(event)
+
+    def close(self) -> None:
+        """Flush to disk and close."""
+        os.fsync(self._handle)
+        os.close(self._handle)
+
+
+class Tail:
+    """Reads what training processes have appended to their event files since the last look."""
+
+    def __init__(self, directory: Path) -> None:
+        self._folder = directory / EVENTS
+        self._read: dict[str, int] = {}
+
+    def new(self) -> list[Event]:
+        """Complete lines that are new, decoded; a line still being written waits for the next look."""
+        found: list[Event] = []
+        for entry in os.scandir(self._folder):
+            position = self._read.get(entry.name, 0)
+            if entry.stat().st_size > position:
+                found += self._from(entry.path, entry.name, position)
+        return found
+
+    def _from(self, path: str, name: str, position: int) -> Iterator[Event]:
+        with open(path, "rb") as file:
+            file.seek(position)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read[name] = position + len(whole)
+        for line in whole.splitlines():
+            try:
+                yield _DECODER.decode(line)
+            except msgspec.MsgspecError:
+                continue  # the reader of the stored history counts it

@@ -1,0 +1,1 @@
+"""Watch, judge and tell: every measurement is a pure function of a stored run."""

@@ -1,0 +1,99 @@
+"""The history folded into attempts: one life of the worker group each, and what survives of its steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from chaos.history import Event, History
+
+
+@dataclass
+class Attempt:
+    """One life of the worker group. Dicts are by rank.
+
+    ``steps``: the events ``step.end`` in order. ``starts``: the events ``worker.start``.
+    """
+
+    number: int
+    world_size: int = 0
+    start: Event | None = None
+    group_ready: Event | None = None
+    schedule: Event | None = None
+    starts: dict[int, Event] = field(default_factory=dict)
+    steps: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    restore_begins: dict[int, Event] = field(default_factory=dict)
+    restore_ends: dict[int, Event] = field(default_factory=dict)
+    data_begins: dict[int, Event] = field(default_factory=dict)
+    states: list[Event] = field(default_factory=list)
+    commits: list[Event] = field(default_factory=list)
+    exits: dict[int, Event] = field(default_factory=dict)
+
+    @property
+    def step_of_all(self) -> int:
+        """The last step that every rank completed; 0 when some rank completed none."""
+        if not self.steps or len(self.steps) < self.world_size:
+            return 0
+        return min(events[-1].step or 0 for events in self.steps.values())
+
+    @property
+    def checkpoints_given(self) -> dict[int, str | None]:
+        """The checkpoint that Ray Train handed to each rank, by directory name; None for none."""
+        return {rank: event.data["checkpoint"] for rank, event in self.starts.items()}
+
+    @property
+    def resume_steps(self) -> dict[int, int | None]:
+        """Steps done at the start by each rank's checkpoint; None where its step is not known."""
+        return {rank: event.data["steps"] for rank, event in self.starts.items()}
+
+
+def attempts_of(history: History) -> list[Attempt]:
+    """Group the events of training processes by attempt, in the order of time."""
+    found: dict[int, Attempt] = {}
+    for event in history:
+        if event.attempt is not None and event.kind not in ("controller.state", "controller.decision"):
+            _take(found.setdefault(event.attempt, Attempt(event.attempt)), event)
+    return [found[number] for number in sorted(found) if found[number].starts]
+
+
+def _take(attempt: Attempt, event: Event) -> None:
+    by_rank = {
+        "worker.start": attempt.starts,
+        "restore.begin": attempt.restore_begins,
+        "restore.end": attempt.restore_ends,
+        "data.begin": attempt.data_begins,
+        "process.exit": attempt.exits,
+    }
+    match event.kind:
+        case "schedule.begin":
+            attempt.schedule = event
+        case "attempt.start":
+            attempt.start, attempt.world_size = event, event.world_size or 0
+        case "pg.init.end":
+            attempt.group_ready = event
+        case "step.end" if event.rank is not None:
+            attempt.steps[event.rank].append(event)
+        case "state":
+            attempt.states.append(event)
+        case "checkpoint.commit":
+            attempt.commits.append(event)
+        case kind if kind in by_rank and event.rank is not None:
+            by_rank[kind].setdefault(event.rank, event)
+
+
+def effective_steps(attempts: list[Attempt]) -> dict[int, list[Event]]:
+    """The effective history of each rank: after a rollback, re-executed steps replace the lost ones.
+
+    An attempt takes back every step beyond the one that it resumed from.
+    """
+    kept: dict[int, list[Event]] = defaultdict(list)
+    for attempt in attempts:
+        for rank, resumed in attempt.resume_steps.items():
+            kept[rank] = [event for event in kept[rank] if (event.step or 0) <= (resumed or 0)]
+            kept[rank] += attempt.steps.get(rank, [])
+    return dict(kept)
+
+
+def commits_before(attempts: list[Attempt], number: int) -> list[Event]:
+    """The checkpoints committed in attempts before that one, in order."""
+    return [event for attempt in attempts if attempt.number < number for event in attempt.commits]

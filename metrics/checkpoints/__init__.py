@@ -1,0 +1,1 @@
+"""What lies in the storage, and whether it is what was saved."""

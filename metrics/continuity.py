@@ -1,0 +1,143 @@
+"""Step and sample ledgers: what the effective history lacks, repeats, or lost."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from chaos.history import Event
+from metrics.attempts import Attempt, commits_before, effective_steps
+from metrics.recovery import recoveries, step_seconds
+from metrics.verdict import Case, Finding, Verdict
+
+
+def check_completed(case: Case) -> Finding:
+    """The training script ended well, and every rank completed the last step that was asked for."""
+    name, expected = "completed", f"exit code 0 with {case.record.steps} steps complete on every rank"
+    ended = case.history.first("workload.exit")
+    if ended is None:
+        return Finding(name, Verdict.UNKNOWN, expected, "the end of the training script was not recorded")
+    last = case.attempts[-1].step_of_all if case.attempts else 0
+    code = ended.data["code"]
+    seen = f"exit code {'none: it was ended by the harness' if code is None else code}, {last} steps complete"
+    good = code == 0 and last == case.record.steps
+    return Finding(name, Verdict.PASS if good else Verdict.FAIL, expected, seen, where="logs/driver.log")
+
+
+def check_resume_step(case: Case) -> Finding:
+    """Every restarted rank was given, and read, the checkpoint that was committed last."""
+    name, expected = "resume-step", "every rank reads the last committed checkpoint"
+    restarts = [attempt for attempt in case.attempts if attempt.number > 0]
+    if not restarts:
+        return Finding(name, Verdict.UNKNOWN, expected, "the worker group was never restarted")
+    told = []
+    for attempt in restarts:
+        commits = commits_before(case.attempts, attempt.number)
+        wanted = commits[-1].data["checkpoint"] if commits else None
+        step = commits[-1].step if commits else 0
+        if len(attempt.starts) < attempt.world_size:
+            return Finding(name, Verdict.UNKNOWN, expected, f"attempt {attempt.number} was not seen on every rank")
+        for rank, given in sorted(attempt.checkpoints_given.items()):
+            if given != wanted:
+                seen = f"attempt {attempt.number}, rank {rank} was given {given}, the last committed is {wanted}"
+                return Finding(name, Verdict.FAIL, expected, seen)
+            if wanted is not None and rank not in attempt.restore_begins:
+                seen = f"attempt {attempt.number}, rank {rank} opened no file of {wanted}"
+                return Finding(name, Verdict.FAIL, expected, seen)
+        if step is None:
+            return Finding(name, Verdict.UNKNOWN, expected, f"the step of {wanted} was not recorded")
+        told.append(f"attempt {attempt.number} from step {step}" + ("" if wanted else " (no checkpoint before)"))
+    return Finding(name, Verdict.PASS, expected, "; ".join(told))
+
+
+def lost_steps_bound(case: Case) -> int | None:
+    """How many steps one fault may cost: the checkpoint interval, the steps of one poll, and one report."""
+    seconds = step_seconds(case.attempts)
+    if seconds is None:
+        return None
+    return case.record.checkpoint_every + math.ceil(case.record.poll_s / seconds) + 1
+
+
+def check_lost_steps(case: Case) -> Finding:
+    """No fault cost more steps than the checkpoint interval and the controller's poll explain."""
+    name, bound = "lost-steps", lost_steps_bound(case)
+    expected = f"at most {bound} steps: interval {case.record.checkpoint_every}, one poll, one report"
+    found = [r for r in recoveries(case) if r.lost_steps is not None]
+    if not found or bound is None:
+        return Finding(name, Verdict.UNKNOWN, expected, "the job never resumed")
+    worst = max(found, key=lambda r: r.lost_steps or 0)
+    lost = worst.lost_steps or 0
+    seen = f"{lost} steps lost: {worst.before} were complete, resumed from {worst.resumed}"
+    return Finding(name, Verdict.PASS if lost <= bound else Verdict.FAIL, expected, seen, evidence={"lost": lost})
+
+
+def check_steps(case: Case) -> Finding:
+    """In the effective history every rank completes each step once, in order, from the first to its last."""
+    name, expected = "steps", "every rank completes each step once, in order, without a gap"
+    kept = effective_steps(case.attempts)
+    if not any(kept.values()):
+        return Finding(name, Verdict.UNKNOWN, expected, "no step was seen")
+    for rank, events in sorted(kept.items()):
+        for wanted, event in enumerate(events, 1):
+            if event.step != wanted:
+                seen = f"rank {rank}: step {event.step} where {wanted} was due, in attempt {event.attempt}"
+                return Finding(name, Verdict.FAIL, expected, seen)
+    lengths = {rank: len(events) for rank, events in kept.items()}
+    if len(set(lengths.values())) > 1:
+        return Finding(name, Verdict.FAIL, expected, f"ranks end at different steps: {lengths}")
+    return Finding(name, Verdict.PASS, expected, f"{next(iter(lengths.values()))} steps on {len(lengths)} ranks")
+
+
+def sample_ids(events: Iterable[Event]) -> Counter[int]:
+    """How often each sample was consumed in steps."""
+    return Counter(i for e in events for first, last in e.data["samples"] for i in range(first, last + 1))
+
+
+def check_samples(case: Case) -> Finding:
+    """In the effective history every sample of an epoch up to the furthest is consumed exactly once."""
+    name, expected = "samples", "every sample exactly once in each epoch of the effective history"
+    kept = effective_steps(case.attempts)
+    counts = sample_ids(event for events in kept.values() for event in events)
+    if not counts:
+        return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no samples (observe.samples)")
+    epochs, size = max(counts.values()), max(counts) + 1
+    missing = [i for i in range(size) if counts[i] < max(1, epochs - 1)]
+    doubled = _doubled(kept, size)
+    if missing or doubled:
+        seen = "; ".join(text for text in (_name("never consumed", missing), _name("consumed twice", doubled)) if text)
+        return Finding(name, Verdict.FAIL, expected, seen, evidence={"missing": missing[:20], "twice": doubled[:20]})
+    replayed = _replayed(case.attempts)
+    seen = f"{len(counts)} samples, {epochs} epoch{'s' if epochs > 1 else ''}; {replayed} replayed after rollback"
+    return Finding(name, Verdict.PASS, expected, seen, evidence={"samples": len(counts), "replayed": replayed})
+
+
+def _doubled(kept: dict[int, list[Event]], size: int) -> list[int]:
+    """Samples consumed again before their epoch of ``size`` samples was over.
+
+    Step by step over all ranks: after n samples in all, none may have been consumed more than ceil(n / size) times.
+    """
+    by_step: dict[int, list[Event]] = defaultdict(list)
+    for event in (e for events in kept.values() for e in events):
+        by_step[event.step or 0].append(event)
+    seen: Counter[int] = Counter()
+    doubled: set[int] = set()
+    consumed = 0
+    for step in sorted(by_step):
+        ids = sample_ids(by_step[step])
+        consumed += ids.total()
+        seen.update(ids)
+        doubled.update(i for i in ids if seen[i] > math.ceil(consumed / size))
+    return sorted(doubled)
+
+
+def _replayed(attempts: list[Attempt]) -> int:
+    everything = sum(sample_ids(e for events in a.steps.values() for e in events).total() for a in attempts)
+    return everything - sample_ids(e for events in effective_steps(attempts).values() for e in events).total()
+
+
+def _name(what: str, ids: list[int]) -> str:
+    if not ids:
+        return ""
+    shown = ", ".join(map(str, ids[:5])) + (", ..." if len(ids) > 5 else "")
+    return f"{len(ids)} samples {what} ({shown})"

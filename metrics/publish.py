@@ -1,0 +1,65 @@
+"""Judge a stored run and write what was found beside it; the same for a fresh run and for ``analyze``."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from pathlib import Path
+
+import msgspec
+
+from chaos.history import EVENTS, History, HistoryWriter
+from metrics import budgets, continuity, control, evidence, junit, prometheus, recovery, report
+from metrics.checkpoints import content
+from metrics.summary import Summary, summarize
+from metrics.verdict import Case, Judgement, judge
+
+CHECKS = (
+    ("history", evidence.check_history),
+    ("fault", evidence.check_fault),
+    ("completed", continuity.check_completed),
+    ("recovered", recovery.check),
+    ("restarts", budgets.check),
+    ("resume-step", continuity.check_resume_step),
+    ("lost-steps", continuity.check_lost_steps),
+    ("steps", continuity.check_steps),
+    ("samples", continuity.check_samples),
+    ("restored-state", content.check_restored),
+    ("checkpoints", content.check_stored),
+    ("trajectory", control.check_trajectory),
+    ("control-state", control.check_state),
+)
+
+
+def judge_run(directory: Path) -> tuple[Case, Judgement]:
+    """Load a run directory and run every check over it.
+
+    Raises FileNotFoundError or ValueError when it is no run directory.
+    """
+    case = Case.load(directory)
+    return case, judge(case, CHECKS)
+
+
+def record_judged(case: Case) -> Case:
+    """Note in a fresh run's history that it has been judged, so that its time accounts include the judging."""
+    writer = HistoryWriter(case.directory)
+    event = writer.emit("run.judged")
+    writer.close()
+    (case.directory / EVENTS).rmdir()
+    return dataclasses.replace(case, history=History.of([*case.history, event], case.history.unreadable))
+
+
+def publish(case: Case, judgement: Judgement) -> Summary:
+    """Write ``verdict.json``, ``junit.xml``, ``metrics.prom`` and ``report.html``.
+
+    Only the first decides anything; a fault in writing the others changes no verdict.
+    """
+    summary = summarize(case, judgement)
+    text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
+    (case.directory / "verdict.json").write_bytes(text + b"\n")
+    finished = case.history.events[-1].wall if case.history.events else 0.0
+    with contextlib.suppress(OSError):
+        junit.write(summary, case.directory / "junit.xml")
+        prometheus.write(summary, finished, case.directory / "metrics.prom")
+        report.write(summary, case.directory / "report.html")
+    return summary

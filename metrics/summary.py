@@ -1,0 +1,176 @@
+"""What a run comes to, in one record: ``verdict.json``, and the source of the terminal, the report and the exporters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from chaos.history import Event, History
+from metrics.attempts import effective_steps
+from metrics.continuity import sample_ids
+from metrics.recovery import RESOLUTION_S, Recovery, recoveries
+from metrics.verdict import Case, Finding, Judgement
+
+SCHEMA = 1
+
+
+class PhaseTime(msgspec.Struct, frozen=True):
+    """One phase of a recovery: seconds, and what limits their exactness."""
+
+    name: str
+    seconds: float
+    resolution: str
+
+
+class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One recovery. ``missing``: the phase whose end was never seen, empty when the recovery is whole."""
+
+    injection: str
+    fault: str
+    rank: int
+    step: int
+    total_s: float
+    phases: list[PhaseTime]
+    missing: str
+    step_before: int
+    resume_step: int | None
+    lost_steps: int | None
+    lost_samples: int | None
+
+
+class TimeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the wall-clock time of the run went, in seconds; the parts sum to the whole.
+
+    ``harness_s``: all that is neither cluster start nor a training script's life.
+    """
+
+    wall_s: float
+    cluster_start_s: float
+    workload_s: float
+    control_s: float
+    harness_s: float
+
+    @property
+    def harness_share(self) -> float:
+        """The harness's own part of the wall clock, 0 to 1."""
+        return self.harness_s / self.wall_s if self.wall_s else 0.0
+
+
+class CheckRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One check's answer."""
+
+    name: str
+    verdict: str
+    expected: str
+    seen: str
+    where: str
+    evidence: dict[str, Any]
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of ``verdict.json``."""
+
+    schema: int
+    run: str
+    scenario: str
+    title: str
+    verdict: str
+    exit_code: int
+    reason: str
+    seed: int
+    workers: int
+    steps: int
+    restarts: int
+    recoveries: list[RecoveryRecord]
+    checks: list[CheckRecord]
+    time: TimeRecord
+    repeat: str
+    versions: dict[str, str]
+
+
+def summarize(case: Case, judgement: Judgement) -> Summary:
+    """Gather what was found about a stored run."""
+    record = case.record
+    return Summary(
+        schema=SCHEMA,
+        run=record.run,
+        scenario=record.scenario,
+        title=record.title,
+        verdict=str(judgement.verdict),
+        exit_code=int(judgement.exit_code),
+        reason=judgement.reason,
+        seed=record.seed,
+        workers=record.workers,
+        steps=record.steps,
+        restarts=max(0, len(case.attempts) - 1),
+        recoveries=[_recovery(case, recovery) for recovery in recoveries(case)],
+        checks=[_check(finding) for finding in judgement.findings],
+        time=time_record(case),
+        repeat=record.command,
+        versions=record.versions,
+    )
+
+
+def _check(finding: Finding) -> CheckRecord:
+    return CheckRecord(
+        name=finding.check,
+        verdict=str(finding.verdict),
+        expected=finding.expected,
+        seen=finding.seen,
+        where=finding.where,
+        evidence=finding.evidence,
+    )
+
+
+def _recovery(case: Case, recovery: Recovery) -> RecoveryRecord:
+    fired = next(e for e in case.history.select("fault.fired") if e.data["injection"] == recovery.injection)
+    return RecoveryRecord(
+        injection=recovery.injection,
+        fault=fired.data["fault"],
+        rank=fired.rank or 0,
+        step=fired.step or 0,
+        total_s=recovery.total_s,
+        phases=[PhaseTime(p.name, p.seconds, RESOLUTION_S[p.name]) for p in recovery.phases],
+        missing=recovery.missing,
+        step_before=recovery.before,
+        resume_step=recovery.resumed,
+        lost_steps=recovery.lost_steps,
+        lost_samples=_lost_samples(case, recovery),
+    )
+
+
+def _lost_samples(case: Case, recovery: Recovery) -> int | None:
+    """Samples trained on before the fault and again after it."""
+    if recovery.resumed is None:
+        return None
+    until = [attempt for attempt in case.attempts if attempt.number <= recovery.attempt]
+    events = [e for found in effective_steps(until).values() for e in found if (e.step or 0) > recovery.resumed]
+    return sample_ids(events).total()
+
+
+def time_record(case: Case) -> TimeRecord:
+    """Where the wall clock went, from the history's own events."""
+    history = case.history
+    end = history.first("run.judged") or history.first("run.end")
+    start = history.first("run.start")
+    if start is None or end is None:
+        return TimeRecord(wall_s=0.0, cluster_start_s=0.0, workload_s=0.0, control_s=0.0, harness_s=0.0)
+    wall = end.wall - float(start.data.get("process_started", start.wall))
+    cluster = _span(history.first("cluster.node.start"), history.first("cluster.up"))
+    workload, control = _life(history), _life(case.control) if case.control else 0.0
+    return TimeRecord(
+        wall_s=wall,
+        cluster_start_s=cluster,
+        workload_s=workload,
+        control_s=control,
+        harness_s=wall - cluster - workload - control,
+    )
+
+
+def _life(history: History) -> float:
+    return _span(history.first("workload.start"), history.first("workload.exit"))
+
+
+def _span(begin: Event | None, end: Event | None) -> float:
+    return end.wall - begin.wall if begin and end else 0.0

@@ -1,0 +1,175 @@
+"""Checks and their verdicts. A check is a pure function of a stored run; without evidence it answers *unknown*."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos.exits import ExitCode, worst
+from chaos.history import History
+from metrics.attempts import Attempt, attempts_of
+
+RECORD = "scenario.json"
+
+
+class Verdict(StrEnum):
+    """What a check found."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for: the resolved scenario as stored in ``scenario.json``.
+
+    ``injections``: the plan's, with their fault, rank and step. ``recover_within_s``: the bound on a recovery, in
+    seconds. ``poll_s``: how often the controller polls its workers.
+    """
+
+    schema: int
+    run: str
+    scenario: str
+    title: str
+    command: str
+    seed: int
+    workers: int
+    steps: int
+    checkpoint_every: int
+    keep: int
+    max_failures: int
+    poll_s: float
+    recover_within_s: float
+    control: bool
+    injections: list[dict[str, Any]]
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    commit: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A stored run as the checks see it; ``control`` is the history of its control run, where there is one."""
+
+    directory: Path
+    record: Record
+    history: History
+    control: History | None
+
+    @classmethod
+    def load(cls, directory: Path) -> Case:
+        """Read a run directory.
+
+        Raises FileNotFoundError or ValueError when it is none, with what is missing.
+        """
+        record_file = directory / RECORD
+        if not record_file.exists():
+            raise FileNotFoundError(f"{directory} holds no {RECORD}: it is no run directory")
+        try:
+            record = msgspec.json.decode(record_file.read_bytes(), type=Record)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"{record_file} cannot be read: {error}") from error
+        control = directory / "control"
+        found = History.load(control) if (control / "history.jsonl").exists() else None
+        return cls(directory, record, History.load(directory), found)
+
+    @cached_property
+    def attempts(self) -> list[Attempt]:
+        """The lives of the worker group, in order."""
+        return attempts_of(self.history)
+
+    @cached_property
+    def control_attempts(self) -> list[Attempt]:
+        """The lives of the control run's worker group; a sound control run has one."""
+        return attempts_of(self.control) if self.control else []
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer of one check: what was expected, what was seen, where to look."""
+
+    check: str
+    verdict: Verdict
+    expected: str
+    seen: str
+    where: str = "history.jsonl"
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+Check = Callable[[Case], Finding]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All findings of a run and the exit code that follows."""
+
+    findings: tuple[Finding, ...]
+    exit_code: ExitCode
+    reason: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """One word for the run."""
+        if self.exit_code is ExitCode.PASS:
+            return Verdict.PASS
+        return Verdict.FAIL if self.exit_code in (ExitCode.FAIL, ExitCode.NOT_HEALED) else Verdict.UNKNOWN
+
+
+def judge(case: Case, checks: Sequence[tuple[str, Check]]) -> Judgement:
+    """Run every check over a stored run; one that crashes is *unknown*, with its error."""
+    findings = tuple(_guarded(name, check, case) for name, check in checks)
+    code, reason = exit_code(case.history, findings)
+    return Judgement(findings, code, reason)
+
+
+def _guarded(name: str, check: Check, case: Case) -> Finding:
+    try:
+        return check(case)
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        seen = f"the check itself failed: {error!r} at {Path(last.filename).name}:{last.lineno}"
+        return Finding(name, Verdict.UNKNOWN, "a verdict", seen)
+
+
+def exit_code(history: History, findings: Sequence[Finding]) -> tuple[ExitCode, str]:
+    """The worst of what the run itself says and of what the checks found, with the sentence that explains it."""
+    outcomes = [*_outcomes_of_run(history), *_outcomes_of(findings)]
+    code = worst(outcome for outcome, _ in outcomes)
+    reason = next((text for outcome, text in outcomes if outcome is code), "nothing was checked")
+    return code, reason
+
+
+def _outcomes_of_run(history: History) -> list[tuple[ExitCode, str]]:
+    outcomes = []
+    if errors := [error for event in history.select("run.healed") for error in event.data["errors"]]:
+        outcomes.append((ExitCode.NOT_HEALED, f"could not be undone: {'; '.join(errors)}"))
+    if bug := history.first("run.bug"):
+        outcomes.append((ExitCode.BUG, f"a defect of the harness: {bug.data['error']}"))
+    if aborted := history.first("run.aborted"):
+        outcomes.append((ExitCode.ABORTED, f"aborted by {aborted.data['reason']}, and healed"))
+    if not history.select("step.end"):
+        outcomes.append((ExitCode.NOT_STEADY, "no training step was ever completed"))
+    elif injected := [event.data["injection"] for event in history.select("fault.armed")]:
+        confirmed = {event.data["injection"] for event in history.select("fault.confirmed")}
+        if missing := [name for name in injected if name not in confirmed]:
+            outcomes.append((ExitCode.NOT_INJECTED, f"injection {', '.join(missing)} was not confirmed"))
+    else:
+        outcomes.append((ExitCode.NOT_INJECTED, "no fault was armed"))
+    return outcomes
+
+
+def _outcomes_of(findings: Sequence[Finding]) -> list[tuple[ExitCode, str]]:
+    codes = {Verdict.PASS: ExitCode.PASS, Verdict.FAIL: ExitCode.FAIL, Verdict.UNKNOWN: ExitCode.UNKNOWN}
+    outcomes = []
+    for verdict, code in codes.items():
+        if named := [finding.check for finding in findings if finding.verdict is verdict]:
+            text = "every check passed" if verdict is Verdict.PASS else f"{verdict}: {', '.join(named)}"
+            outcomes.append((code, text))
+    return outcomes

@@ -1,0 +1,1 @@
+"""The suite of scenarios and the command line; composes the other rooms."""

@@ -1,0 +1,233 @@
+"""Running one scenario from the empty directory to the verdict: a list of stages, and healing on every path."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from chaos import ledger as ledgers
+from chaos.agent.plan import Plan
+from chaos.cluster.local import ClusterFailed, LocalCluster
+from chaos.exits import UsageError
+from chaos.history import HistoryWriter, Observer
+from chaos.ledger import Ledger
+from chaos.logs import collect_logs
+from chaos.runner import Conduct
+from chaos.version import versions
+from chaos.watch import Interrupted, ignore_signals, interrupt_by_signals
+from chaos.workload import Workload
+from metrics.verdict import RECORD, Record
+from scenarios.request import Request
+from trainer.config import TrainerConfig
+
+SPACE_NEEDED = 256 * 1024 * 1024
+CPUS_PER_NODE = 2
+
+
+@dataclass
+class Run:
+    """One execution of one scenario in its own directory."""
+
+    request: Request
+    directory: Path
+    run_id: str
+    writer: HistoryWriter
+    ledger: Ledger
+    cluster: LocalCluster | None = field(default=None, init=False)
+    conducts: list[Conduct] = field(default_factory=list, init=False)
+    finished: bool = field(default=False, init=False)
+
+
+class StorageFailed(Exception):
+    """The run directory could not be written, so there is no run to judge; everything is undone."""
+
+
+def execute(request: Request, observers: Iterable[Observer] = ()) -> Path:
+    """Run a scenario and store everything; returns the run directory, to be judged.
+
+    Whatever happens, all that was started is undone before this returns; what went wrong is in the history.
+    Raises UsageError when the run directory cannot be used.
+    """
+    run = open_run(request, observers)
+    interrupt_by_signals()
+    try:
+        for stage in STAGES:
+            stage(run)
+    except Interrupted as reason:
+        run.writer.emit("run.aborted", data={"reason": str(reason)})
+    except ClusterFailed as error:
+        run.writer.emit("run.failed", data={"error": str(error)})
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        raise StorageFailed(_storage_trouble(run, error)) from error
+    except Exception as error:
+        run.writer.emit("run.bug", data={"error": repr(error), "traceback": traceback.format_exc()})
+    finally:
+        ignore_signals()
+        heal(run)
+    return run.directory
+
+
+def open_run(request: Request, observers: Iterable[Observer]) -> Run:
+    """Make the run directory with its record, its ledger and its history."""
+    run_id = uuid.uuid4().hex[:8]
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    directory = request.options.out.absolute() / f"{stamp}-{request.scenario.name}-{run_id}"
+    try:
+        directory.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(
+            f"--out {request.options.out}: {error.strerror}; name a directory that can be written"
+        ) from error
+    free = shutil.disk_usage(directory).free
+    if free < SPACE_NEEDED:
+        directory.rmdir()
+        raise UsageError(
+            f"--out {request.options.out}: {free >> 20} MiB are free there, a run needs {SPACE_NEEDED >> 20}; "
+            "free some or name another directory"
+        )
+    (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record(request, run_id)), indent=1))
+    ledger = Ledger.open(directory, run_id)
+    writer = HistoryWriter(directory, observers)
+    writer.emit("run.start", data={"schema": 1, "run": run_id, "process_started": psutil.Process().create_time()})
+    return Run(request, directory, run_id, writer, ledger)
+
+
+def record(request: Request, run_id: str) -> Record:
+    """The resolved scenario, as stored."""
+    shape = request.shape
+    return Record(
+        schema=1,
+        run=run_id,
+        scenario=request.scenario.name,
+        title=request.scenario.title,
+        command=request.command,
+        seed=request.options.seed,
+        workers=shape.workers,
+        steps=shape.steps,
+        checkpoint_every=shape.checkpoint_every,
+        keep=shape.keep,
+        max_failures=shape.max_failures,
+        poll_s=shape.poll_s,
+        recover_within_s=shape.recover_within_s,
+        control=request.options.control,
+        injections=[dataclasses.asdict(injection) for injection in request.injections],
+        settings=dataclasses.asdict(request.config),
+        versions={**versions(), "python": sys.version.split()[0]},
+        commit=_git_commit(),
+    )
+
+
+def _git_commit() -> str:
+    """The commit of the user's working tree; empty outside one."""
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def sweep(run: Run) -> None:
+    """Clean what a dead harness of this user left."""
+    for healing in ledgers.heal():
+        if healing.run_id != run.run_id:
+            run.writer.emit("residue.found", data=dataclasses.asdict(healing))
+
+
+def start_cluster(run: Run) -> None:
+    """A head and one node for each worker."""
+    run.writer.emit("run.phase", data={"phase": "cluster"})
+    workspace = run.ledger.workspace()
+    base = workload(run.request, run.directory).base_environment()
+    run.cluster = LocalCluster(run.request.shape.workers, CPUS_PER_NODE, workspace, run.ledger, run.writer.emit, base)
+    run.cluster.start()
+
+
+def break_it(run: Run) -> None:
+    """The run with the fault."""
+    conduct = _conduct(run, run.directory, run.writer, with_faults=True)
+    for injection in run.request.injections:
+        run.writer.emit("fault.armed", data={"injection": injection.id, **dataclasses.asdict(injection)})
+    run.finished = conduct.run()
+
+
+def control(run: Run) -> None:
+    """The same run without a fault, in a directory of its own; of no use when the first one did not finish."""
+    if not (run.request.options.control and run.finished):
+        return
+    run.writer.emit("run.phase", data={"phase": "control"})
+    directory = run.directory / "control"
+    directory.mkdir()
+    _conduct(run, directory, HistoryWriter(directory), with_faults=False).run()
+
+
+STAGES: tuple[Callable[[Run], None], ...] = (sweep, start_cluster, break_it, control)
+
+
+def _conduct(run: Run, directory: Path, writer: HistoryWriter, *, with_faults: bool) -> Conduct:
+    assert run.cluster is not None
+    injections = run.request.injections if with_faults else ()
+    plan = Plan(run_id=run.run_id, directory=str(directory), injections=injections)
+    program = workload(run.request, directory)
+    conduct = Conduct(directory, program, plan, run.cluster, writer, run.request.options.deadline)
+    run.conducts.append(conduct)
+    return conduct
+
+
+def workload(request: Request, directory: Path) -> Workload:
+    """The reference trainer as a command, storing below a run directory, which is new and so empty."""
+    config = dataclasses.replace(request.config, storage=str(directory / "storage"), observer="chaos.observe")
+    return Workload(
+        command=(sys.executable, "-m", "trainer", *arguments(config)),
+        environment={"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": str(request.shape.poll_s)},
+        workers=request.shape.workers,
+        steps=request.shape.steps,
+    )
+
+
+def arguments(config: TrainerConfig) -> list[str]:
+    """A trainer configuration as command-line arguments."""
+    values = dataclasses.asdict(config)
+    return [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
+
+
+def heal(run: Run) -> None:
+    """Undo everything, on every path; keep the logs, take in the last events, close the histories.
+
+    Raises StorageFailed when all is undone and the run directory could not be written to the end.
+    """
+    with contextlib.suppress(OSError):
+        run.writer.emit("run.phase", data={"phase": "heal"})
+        if run.cluster is not None:
+            collect_logs(run.cluster.workspace, run.directory / "logs", run.cluster.secret)
+    errors = run.ledger.close()
+    try:
+        run.writer.emit("run.healed", data={"errors": errors})
+        for conduct in run.conducts:
+            conduct.drain()
+        run.writer.emit("run.end")
+        for writer in {id(w): w for w in (run.writer, *(c.writer for c in run.conducts))}.values():
+            writer.close()
+    except OSError as error:
+        raise StorageFailed(_storage_trouble(run, error)) from error
+
+
+def _storage_trouble(run: Run, error: OSError) -> str:
+    return (
+        f"the run was given up and healed: {error.strerror or error} below {run.directory}; "
+        "make room or name another directory with --out, and run again"
+    )

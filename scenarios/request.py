@@ -1,0 +1,107 @@
+"""What a user asks for, validated before anything is started."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from chaos.agent.plan import Injection
+from chaos.exits import UsageError
+from scenarios.scenario import Scenario, Shape, check_injections, find_scenario
+from trainer.config import TrainerConfig
+
+OWNED = {
+    "workers",
+    "steps",
+    "checkpoint_every",
+    "keep",
+    "max_failures",
+    "seed",
+    "storage",
+    "name",
+    "observer",
+    "address",
+}
+"""Trainer settings that an option of ours, or the harness itself, decides."""
+
+
+class Options(pydantic.BaseModel, extra="forbid", frozen=True):
+    """The options of ``aftershock run``; None leaves the scenario's own value."""
+
+    workers: pydantic.PositiveInt | None = None
+    rank: pydantic.NonNegativeInt | None = None
+    step: pydantic.PositiveInt | None = None
+    seed: pydantic.NonNegativeInt = 0
+    control: bool = True
+    deadline: pydantic.PositiveFloat = 300.0
+    out: Path = Path("runs")
+    settings: dict[str, str] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A resolved scenario: its shape, its injections, the trainer's configuration, and how to run it."""
+
+    scenario: Scenario
+    shape: Shape
+    injections: tuple[Injection, ...]
+    config: TrainerConfig
+    options: Options
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the run."""
+        return shlex.join(["aftershock", *sys.argv[1:]]) if _is_command() else f"aftershock run {self.scenario.name}"
+
+
+def _is_command() -> bool:
+    return Path(sys.argv[0]).stem == "aftershock"
+
+
+def resolve(name: str, options: Options) -> Request:
+    """Find the scenario and settle every value.
+
+    Raises UsageError for whatever cannot be run, naming the value and the way out.
+    """
+    scenario = find_scenario(name)
+    shape, settings = _split(scenario.shape, options)
+    injections = scenario.inject(shape)
+    check_injections(injections, shape)
+    chosen = {
+        field: getattr(shape, field) for field in ("workers", "steps", "checkpoint_every", "keep", "max_failures")
+    }
+    try:
+        config = TrainerConfig(**{**settings, **chosen, "seed": options.seed, "name": scenario.name})
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return Request(scenario, shape, injections, config, options)
+
+
+def _split(shape: Shape, options: Options) -> tuple[Shape, dict[str, Any]]:
+    """Deal ``--set`` values to the scenario's shape and to the trainer's configuration."""
+    own = {field.name: type(field.default) for field in dataclasses.fields(Shape)}
+    trainers = {f.name: type(f.default) for f in dataclasses.fields(TrainerConfig) if f.name not in OWNED}
+    changes: dict[str, Any] = {k: v for k in ("workers", "rank", "step") if (v := getattr(options, k)) is not None}
+    settings: dict[str, Any] = {}
+    for key, text in options.settings.items():
+        if key in own:
+            changes[key] = _typed(key, text, own[key])
+        elif key in trainers:
+            settings[key] = _typed(key, text, trainers[key])
+        else:
+            raise UsageError(f"--set {key}={text}: unknown setting; known are {', '.join(sorted({*own, *trainers}))}")
+    if changes.get("workers", shape.workers) <= shape.rank and "rank" not in changes:
+        changes["rank"] = changes["workers"] - 1
+    return dataclasses.replace(shape, **changes), settings
+
+
+def _typed(key: str, text: str, kind: type) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise UsageError(f"--set {key}={text}: {key} is of type {kind.__name__}") from None

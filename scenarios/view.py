@@ -1,0 +1,164 @@
+"""What a user sees while a run goes on and when it is over."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live as LiveDisplay
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from chaos.history import Event
+from chaos.live import Live
+from metrics.recovery import PHASES
+from metrics.summary import RecoveryRecord, Summary
+
+COLOURS = {"pass": "green", "fail": "red", "unknown": "yellow"}
+WIDTH = 100
+
+DOING = {
+    "cluster": "start the cluster",
+    "launch": "launch the training script",
+    "steady": "wait for the first step on every rank",
+    "inject": "train up to the fault",
+    "recover": "wait for the recovery",
+    "finish": "train to the end",
+    "control": "the same run without a fault",
+    "heal": "undo everything",
+    "judge": "judge the stored run",
+}
+
+
+class Progress:
+    """An observer that shows the phases of a run: live on a terminal, one line each elsewhere, nothing if quiet."""
+
+    def __init__(self, console: Console, title: str, steps: int, quiet: bool = False) -> None:
+        self._console = console
+        self._title = title
+        self._steps = steps
+        self._quiet = quiet
+        self._live = Live()
+        self._phases: list[tuple[str, float]] = []
+        self._display = LiveDisplay(console=console, get_renderable=self._render, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> Progress:
+        if not self._quiet:
+            self._console.print(Text(self._title, style="bold"))
+            if self._console.is_terminal:
+                self._display.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._display.stop()
+        if not self._quiet and self._console.is_terminal:
+            self._console.print(self._table(done=True))
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event of the run."""
+        self._live(event)
+        if event.kind == "run.phase":
+            self.phase(str(event.data["phase"]))
+        if not self._quiet and not self._console.is_terminal:
+            self._line(event)
+
+    def phase(self, name: str) -> None:
+        """A phase begins."""
+        self._phases.append((name, time.monotonic()))
+
+    def _line(self, event: Event) -> None:
+        match event.kind:
+            case "run.phase":
+                self._console.print(f"  {event.data['phase']:<8} {DOING.get(event.data['phase'], '')}", highlight=False)
+            case "fault.fired":
+                self._console.print(
+                    f"           {event.data['fault']} fired: rank {event.rank}, step {event.step}", highlight=False
+                )
+            case "controller.state" if event.data["to"] != "RUNNING" or event.attempt:
+                self._console.print(f"           controller: {event.data['to']}", highlight=False)
+
+    def _render(self) -> RenderableType:
+        return Group(self._table(done=False), self._status())
+
+    def _table(self, *, done: bool) -> Table:
+        table = Table.grid(padding=(0, 2))
+        now = time.monotonic()
+        for i, (name, begin) in enumerate(self._phases):
+            last = i == len(self._phases) - 1
+            end = now if last else self._phases[i + 1][1]
+            mark = Spinner("dots") if last and not done else Text("✓", style="green")
+            table.add_row(mark, name, Text(DOING.get(name, ""), style="dim"), f"{end - begin:6.1f} s")
+        return table
+
+    def _status(self) -> Text:
+        live = self._live
+        text = f"   attempt {live.attempt} · step {live.step}/{self._steps} · {live.state or 'not started'}"
+        if live.committed:
+            text += f" · last checkpoint {live.committed}"
+        return Text(text, style="cyan")
+
+
+def show(summary: Summary, directory: Path, console: Console) -> None:
+    """Print the phases, the checks with their evidence, the time, and where to read more."""
+    for recovery in summary.recoveries:
+        console.print(_recovery_table(recovery))
+        console.print(_recovery_line(recovery), highlight=False, soft_wrap=True)
+    console.print()
+    console.print(_check_table(summary))
+    t = summary.time
+    console.print(
+        f"time     {t.wall_s:.1f} s: cluster start {t.cluster_start_s:.1f}, training and recovery {t.workload_s:.1f}, "
+        f"control run {t.control_s:.1f}, harness {t.harness_s:.1f} ({t.harness_share:.1%})",
+        highlight=False,
+    )
+    colour = COLOURS[summary.verdict]
+    console.print(Text.assemble("verdict  ", (summary.verdict, f"bold {colour}"), f": {summary.reason}"))
+    console.print(f"report   {_short(directory / 'report.html')}", highlight=False, soft_wrap=True)
+    if summary.verdict != "pass":
+        console.print(f"repeat   {summary.repeat}", highlight=False, soft_wrap=True)
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _recovery_table(recovery: RecoveryRecord) -> Table:
+    title = f"recovery from {recovery.fault} of rank {recovery.rank} after step {recovery.step}"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    table.add_column("phase")
+    table.add_column("seconds", justify="right")
+    table.add_column("what it spans", style="dim")
+    for phase in recovery.phases:
+        table.add_row(phase.name, f"{phase.seconds:.3f}", PHASES[phase.name])
+    table.add_row("total", f"{recovery.total_s:.3f}", "", style="bold")
+    return table
+
+
+def _recovery_line(recovery: RecoveryRecord) -> str:
+    if recovery.missing:
+        return f"the end of '{recovery.missing}' was never seen"
+    where = f"step {recovery.resume_step}" if recovery.resume_step else "step 0, no checkpoint was committed before"
+    return (
+        f"resumed from {where}; {recovery.lost_steps} steps and {recovery.lost_samples} samples lost "
+        f"({recovery.step_before} steps were complete)"
+    )
+
+
+def _check_table(summary: Summary) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), width=min(WIDTH, 100))
+    table.add_column("check", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("seen", ratio=1)
+    for check in summary.checks:
+        colour = COLOURS[check.verdict]
+        seen = check.seen if check.verdict == "pass" else f"{check.seen}\nexpected: {check.expected}\nsee {check.where}"
+        table.add_row(check.name, Text(check.verdict, style=colour), Text(seen))
+    return table

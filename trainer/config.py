@@ -1,0 +1,86 @@
+"""Every setting of the reference trainer: one documented field each, validated when the object is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+PLACEMENTS = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
+DTYPES = ("float32", "float64", "bfloat16")
+
+
+def setting(default: Any, help: str) -> Any:
+    """A dataclass field that carries its own documentation, which the command line shows as ``--help``."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerConfig:
+    """What to train, on what, with how many workers, and how often to save.
+
+    Raises ValueError when a value is out of range or two values contradict each other; the message names both.
+    """
+
+    steps: int = setting(40, "optimizer steps to train in all")
+    workers: int = setting(2, "training workers (ranks); must divide --micro-batches")
+    placement: str = setting("SPREAD", "placement of the workers on nodes: SPREAD, PACK, STRICT_SPREAD or STRICT_PACK")
+    micro_batches: int = setting(6, "micro-batches in one global step, whatever the number of workers")
+    batch_size: int = setting(8, "sequences in one micro-batch")
+    sequence_length: int = setting(64, "tokens the model sees in one sequence")
+
+    layers: int = setting(2, "transformer blocks")
+    width: int = setting(64, "model width; must be a multiple of --heads")
+    heads: int = setting(4, "attention heads")
+    dropout: float = setting(0.1, "dropout probability")
+    dtype: str = setting("float32", "float32, float64 or bfloat16 (bfloat16 compute, float32 weights)")
+
+    learning_rate: float = setting(3e-3, "peak learning rate of AdamW")
+    warmup_steps: int = setting(5, "steps of linear warm-up before the cosine decay")
+    weight_decay: float = setting(0.1, "decoupled weight decay of AdamW")
+    clip_norm: float = setting(1.0, "largest global gradient norm")
+    seed: int = setting(0, "seed of weights, data order and dropout")
+
+    data: str = setting("", "directory of Parquet files with columns id and tokens (default: a corpus made here)")
+    corpus_bytes: int = setting(250_000, "size of the corpus made when --data is absent, in bytes")
+    storage: str = setting("", "where runs and checkpoints live, a path all nodes see (default: ~/ray_results)")
+    name: str = setting("reference", "name of the run; the same name and storage resume it")
+
+    checkpoint_every: int = setting(10, "steps between checkpoints; the last step is always saved")
+    keep: int = setting(2, "checkpoints to keep")
+    evaluate_every: int = setting(0, "steps between evaluations on the held-out split; 0 for none")
+    log_every: int = setting(5, "steps between lines of progress")
+
+    max_failures: int = setting(0, "worker failures to survive before the run ends in error")
+    timeout_s: int = setting(1800, "process-group time-out of torch.distributed, in seconds")
+    address: str = setting("", "Ray cluster to join (default: RAY_ADDRESS, else a local one is started)")
+    observer: str = setting("", "module told of samples, losses and saved state (see trainer.observer)")
+
+    def __post_init__(self) -> None:
+        positive = ("steps", "workers", "micro_batches", "batch_size", "sequence_length", "layers", "width", "heads")
+        for name in (*positive, "checkpoint_every", "keep", "log_every", "corpus_bytes", "timeout_s"):
+            self._require(getattr(self, name) >= 1, name, "must be at least 1")
+        for name in ("warmup_steps", "evaluate_every", "seed"):
+            self._require(getattr(self, name) >= 0, name, "must not be negative")
+        self._require(self.max_failures >= -1, "max_failures", "must be -1 (no limit) or more")
+        self._require(0 <= self.dropout < 1, "dropout", "must be in [0, 1)")
+        self._require(self.learning_rate > 0, "learning_rate", "must be positive")
+        self._require(self.clip_norm > 0, "clip_norm", "must be positive")
+        self._require(self.dtype in DTYPES, "dtype", f"must be one of {', '.join(DTYPES)}")
+        self._require(self.placement in PLACEMENTS, "placement", f"must be one of {', '.join(PLACEMENTS)}")
+        self._require(self.width % self.heads == 0, "width", f"must be a multiple of heads={self.heads}")
+        if self.micro_batches % self.workers:
+            fitting = [n for n in range(1, self.micro_batches + 1) if self.micro_batches % n == 0]
+            raise ValueError(
+                f"workers={self.workers} does not divide micro_batches={self.micro_batches}: use one of "
+                f"{', '.join(map(str, fitting))} workers, or change micro_batches"
+            )
+
+    def _require(self, condition: bool, name: str, rule: str) -> None:
+        if not condition:
+            raise ValueError(f"{name}={getattr(self, name)} {rule}")
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences in one optimizer step, whatever the number of workers."""
+        return self.micro_batches * self.batch_size

@@ -1,0 +1,75 @@
+"""Build the TorchTrainer for a configuration, run it, tell how it ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import ray
+from ray.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+
+from trainer.config import TrainerConfig
+from trainer.corpus import corpus_directory, rows
+from trainer.data import datasets, ingest
+from trainer.loop import train
+
+DATA_CPUS = 1
+
+
+class NotEnoughCpus(RuntimeError):
+    """The cluster has fewer CPUs than the workers and the data pipeline need."""
+
+
+def connect(config: TrainerConfig) -> None:
+    """Join the named cluster, or start a local one with room for the workers and for Ray Data.
+
+    Raises NotEnoughCpus when the job could never be placed.
+    """
+    address = config.address or os.environ.get("RAY_ADDRESS", "")
+    needed = config.workers + DATA_CPUS
+    quiet = ray.LoggingConfig(log_level="ERROR")
+    if address:
+        ray.init(address=address, logging_config=quiet)
+    else:
+        cpus = max(needed, os.cpu_count() or 1)
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, logging_config=quiet)
+    present = ray.cluster_resources().get("CPU", 0)
+    if present < needed:
+        raise NotEnoughCpus(
+            f"{config.workers} workers and the data pipeline need {needed} CPUs, the cluster at "
+            f"{address or 'this machine'} has {present:g}: use fewer --workers or a larger cluster"
+        )
+
+
+def storage_path(config: TrainerConfig) -> str:
+    """Absolute path of the storage; Ray's own default where none is configured."""
+    return str(Path(config.storage or "~/ray_results").expanduser().resolve())
+
+
+def build_trainer(config: TrainerConfig, loop: object = train) -> TorchTrainer:
+    """The Ray Train job for a configuration; ``loop`` replaces the training loop."""
+    storage = storage_path(config)
+    root = corpus_directory(config, storage)
+    epoch = rows(root) // config.global_batch * config.global_batch
+    return TorchTrainer(
+        loop,
+        train_loop_config={**dataclasses.asdict(config), "rows": epoch},
+        torch_config=TorchConfig(timeout_s=config.timeout_s),
+        scaling_config=ScalingConfig(num_workers=config.workers, placement_strategy=config.placement),
+        run_config=RunConfig(
+            name=config.name,
+            storage_path=storage,
+            failure_config=FailureConfig(max_failures=config.max_failures),
+            checkpoint_config=CheckpointConfig(num_to_keep=config.keep),
+        ),
+        datasets=datasets(config, root, os.path.join(storage, config.name)),
+        dataset_config=ingest(),
+    )
+
+
+def run(config: TrainerConfig, loop: object = train) -> Result:
+    """Train to the end on the cluster that the configuration names; the result holds the last checkpoint."""
+    connect(config)
+    return build_trainer(config, loop).fit()

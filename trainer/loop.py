@@ -1,0 +1,171 @@
+"""The training loop that Ray Train runs on every rank."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import ray.train
+import ray.train.torch
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
+from torch.optim.lr_scheduler import LambdaLR
+
+from trainer.config import TrainerConfig
+from trainer.corpus import HELD_OUT
+from trainer.data import MicroBatch, micro_batches
+from trainer.model import build_model, next_token_loss
+from trainer.observer import Observer, find_observer
+from trainer.state import SlotRandomness, TrainState
+
+FLOOR = 0.1
+
+
+def train(settings: dict[str, Any]) -> None:
+    """Train from the last committed checkpoint, or from the seed, to the last step.
+
+    ``settings``: the fields of TrainerConfig and ``rows``, the number of sequences in one epoch.
+    """
+    rows = settings.pop("rows")
+    config = TrainerConfig(**settings)
+    observer = find_observer(config.observer)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    state = new_state(config, rows)
+    resume(state, observer)
+    batches = micro_batches(config)
+    while state.step < config.steps:
+        loss = train_step(config, state, batches, observer)
+        if state.step % config.log_every == 0 or state.step == config.steps:
+            log(config, state, loss)
+        if config.evaluate_every and state.step % config.evaluate_every == 0:
+            evaluate(config, state.model)
+        if state.step % config.checkpoint_every == 0 or state.step == config.steps:
+            save(state, loss, observer)
+
+
+def new_state(config: TrainerConfig, rows: int) -> TrainState:
+    """Model, optimizer, schedule and random states as the seed gives them, sharded over all ranks."""
+    device = ray.train.torch.get_device()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = build_model(config, device, init_device_mesh(device.type, (world,)))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay
+    )
+    slots = range(rank, config.micro_batches, world)
+    return TrainState(
+        model=model,
+        optimizer=optimizer,
+        scheduler=LambdaLR(optimizer, lambda step: schedule(config, step)),
+        randomness=SlotRandomness.seeded(config.seed, slots, device),
+        rows=rows,
+        global_batch=config.global_batch,
+    )
+
+
+def schedule(config: TrainerConfig, step: int) -> float:
+    """Share of the peak learning rate after ``step`` steps: linear warm-up, then cosine down to a tenth."""
+    if step < config.warmup_steps:
+        return (step + 1) / config.warmup_steps
+    progress = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    return FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+
+def resume(state: TrainState, observer: Observer) -> None:
+    """Go back to the last committed checkpoint, where there is one."""
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is None:
+        return
+    with checkpoint.as_directory() as folder:
+        state.restore(folder)
+    observer.state("restored", state.tree())
+
+
+def train_step(
+    config: TrainerConfig, state: TrainState, batches: Iterator[MicroBatch], observer: Observer
+) -> torch.Tensor:
+    """One optimizer step over this rank's micro-batches; returns their mean loss.
+
+    The gradient is the mean over all M micro-batches: FSDP averages over the ranks, so each loss counts W / M.
+    """
+    slots = sorted(state.randomness.states)
+    weight = dist.get_world_size() / config.micro_batches
+    total = torch.zeros((), device=state.randomness.device)
+    for slot, batch in zip(slots, islice(batches, len(slots)), strict=True):
+        observer.samples(batch.ids)
+        set_gradient_sync(state.model, slot == slots[-1])
+        state.randomness.enter(slot)
+        loss = next_token_loss(state.model, batch.tokens.to(total.device))
+        (loss * weight).backward()
+        state.randomness.leave(slot)
+        total += loss.detach()
+    mean = total / len(slots)
+    observer.loss(mean.item())
+    nn.utils.clip_grad_norm_(state.model.parameters(), config.clip_norm)
+    state.step += 1
+    state.optimizer.step()
+    state.optimizer.zero_grad()
+    state.scheduler.step()
+    return mean
+
+
+def set_gradient_sync(model: nn.Module, sync: bool) -> None:
+    """Reduce gradients across ranks in the last micro-batch of a step only."""
+    assert isinstance(model, FSDPModule)
+    model.set_requires_gradient_sync(sync)
+
+
+def mean_over_ranks(value: torch.Tensor) -> float:
+    """The mean of one number per rank, the same on every rank."""
+    value = value.detach().clone()
+    dist.all_reduce(value)
+    return value.item() / dist.get_world_size()
+
+
+def log(config: TrainerConfig, state: TrainState, loss: torch.Tensor) -> None:
+    """Print one line of progress from rank 0."""
+    mean = mean_over_ranks(loss)
+    if dist.get_rank() == 0:
+        rate = state.scheduler.get_last_lr()[0]
+        print(
+            f"step {state.step:>5}/{config.steps}  loss {mean:.4f}  learning rate {rate:.2e}  "
+            f"world size {dist.get_world_size()}",
+            flush=True,
+        )
+
+
+def evaluate(config: TrainerConfig, model: nn.Module) -> float:
+    """Mean loss over the held-out split, without touching any random state of the training."""
+    model.eval()
+    losses = [torch.zeros(())]
+    shard = ray.train.get_dataset_shard(HELD_OUT)
+    with torch.no_grad():
+        for batch in shard.iter_torch_batches(batch_size=config.batch_size, dtypes={"tokens": torch.long}):
+            losses.append(next_token_loss(model, batch["tokens"]))
+    model.train()
+    mean = mean_over_ranks(torch.stack(losses[1:] or losses).mean())
+    if dist.get_rank() == 0:
+        print(f"held-out loss {mean:.4f}", flush=True)
+    return mean
+
+
+def save(state: TrainState, loss: torch.Tensor, observer: Observer) -> None:
+    """Write this rank's shard and report it; the checkpoint counts once the controller has every rank's report."""
+    metrics = {
+        "step": state.step,
+        "loss": mean_over_ranks(loss),
+        "learning_rate": state.scheduler.get_last_lr()[0],
+        "world_size": dist.get_world_size(),
+    }
+    tree = state.tree()
+    observer.state("saved", tree)
+    with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
+        dcp.save(tree, checkpoint_id=folder)
+        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
