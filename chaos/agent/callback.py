@@ -70,7 +70,9 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
 
     @harmless
     def after_controller_state_update(self, previous_state: Any, current_state: Any) -> None:
-        """Record the change of state, with the error that caused it where there is one."""
+        """Record a change of state, with the error that caused it where there is one; each poll updates it anew."""
+        if previous_state._state_type is current_state._state_type:
+            return
         error = getattr(current_state, "training_failed_error", None)
         data = {
             "from": previous_state._state_type.state_name,

@@ -69,6 +69,8 @@ class Session:
     def _after_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Several optimizers fold into one step: a step is counted by the optimizer that has stepped most often."""
         count = self._counts.get(id(optimizer), 0) + 1
+        if count == 1 and _only_makes_state():
+            return
         self._counts[id(optimizer)] = count
         if self._steps_before + count <= self.step:
             return
@@ -94,6 +96,16 @@ class Session:
             data = {"injection": injection.id, "fault": injection.fault}
             self._writer.emit("fault.fired", step=self.step, data=data)
             fault.fire()
+
+
+def _only_makes_state() -> bool:
+    """Whether torch takes this step to make empty optimizer state before a load: it is none of the training's."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_name == "_init_optim_state":
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Restore:
