@@ -1,4 +1,4 @@
-"""The command's own entry: puts this installation first, so that a project's ``metrics`` or ``trainer`` cannot clash."""
+"""The command's own entry: puts this installation first, so that a project's own ``metrics`` cannot clash."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def tensor_digest(name: str, shape: Sequence[int], offsets: Sequence[int], piece
     head = f"{name}|{local.dtype}|{tuple(shape)}|{tuple(offsets)}|{tuple(local.shape)}|"
     hasher = blake3.blake3(head.encode())
     if local.numel():
-        hasher.update(memoryview(local.reshape(-1).view(torch.uint8).numpy()))
+        hasher.update(local.reshape(-1).view(torch.uint8).numpy().data)
     return hasher.hexdigest(length=LENGTH)
 
 

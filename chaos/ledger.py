@@ -14,7 +14,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,7 +179,9 @@ def _remove_directory(account: Account, entry: dict[str, Any]) -> None:
         shutil.rmtree(folder)
 
 
-RECIPES = {"processes": _end_processes, "directory": _remove_directory}
+Recipe = Callable[[Account, dict[str, Any]], None]
+
+RECIPES: dict[str, Recipe] = {"processes": _end_processes, "directory": _remove_directory}
 
 
 @dataclass(frozen=True)

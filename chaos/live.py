@@ -21,6 +21,7 @@ class Live:
     committed: int = 0
 
     def __call__(self, event: Event) -> None:
+        """Take in one event."""
         match event.kind:
             case "attempt.start":
                 self.attempt, self.world_size = event.attempt or 0, event.world_size or 0

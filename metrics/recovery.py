@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -185,5 +186,5 @@ def check(case: Case) -> Finding:
 def step_seconds(attempts: list[Attempt]) -> float | None:
     """Median time of an undisturbed step of the first attempt, in seconds; None with fewer than two steps."""
     events = effective_steps(attempts[:1]).get(0, [])
-    gaps = [(b.mono_ns - a.mono_ns) / 1e9 for a, b in zip(events, events[1:], strict=False)]
+    gaps = [(b.mono_ns - a.mono_ns) / 1e9 for a, b in itertools.pairwise(events)]
     return statistics.median(gaps) if gaps else None

@@ -1,4 +1,4 @@
-"""What a run comes to, in one record: ``verdict.json``, and the source of the terminal, the report and the exporters."""
+"""What a run comes to, in one record: ``verdict.json``, and the source of terminal, report and exporters."""
 
 from __future__ import annotations
 

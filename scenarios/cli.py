@@ -28,6 +28,7 @@ class Group(click.Group):
     """Commands whose mistakes of the user's are one line and exit code 64."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command and exit with its code."""
         try:
             code = super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.exceptions.Exit as error:

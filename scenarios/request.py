@@ -15,18 +15,10 @@ from chaos.exits import UsageError
 from scenarios.scenario import Scenario, Shape, check_injections, find_scenario
 from trainer.config import TrainerConfig
 
-OWNED = {
-    "workers",
-    "steps",
-    "checkpoint_every",
-    "keep",
-    "max_failures",
-    "seed",
-    "storage",
-    "name",
-    "observer",
-    "address",
-}
+SHARED = ("workers", "steps", "checkpoint_every", "keep", "max_failures")
+"""Numbers that are both the scenario's and the trainer's."""
+
+OWNED = {*SHARED, "seed", "storage", "name", "observer", "address"}
 """Trainer settings that an option of ours, or the harness itself, decides."""
 
 

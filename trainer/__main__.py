@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from trainer.config import TrainerConfig
 
@@ -37,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(arguments: Sequence[str] | None = None, loop: Callable[[dict[str, object]], None] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, loop: Callable[[dict[str, Any]], None] | None = None) -> int:
     """Parse, train, print the outcome; 0 when trained to the end, 1 when training failed, 64 for bad settings."""
     options = vars(parser().parse_args(arguments))
     try:
@@ -48,9 +49,10 @@ def main(arguments: Sequence[str] | None = None, loop: Callable[[dict[str, objec
     from ray.train import TrainingFailedError
 
     from trainer import launch
+    from trainer import loop as loops
 
     try:
-        result = launch.run(config, loop or launch.train)
+        result = launch.run(config, loop or loops.train)
     except TrainingFailedError as error:
         print(f"trainer: training failed: {error}", file=sys.stderr)
         return 1

@@ -6,18 +6,17 @@ With M micro-batches in a step and W dividing M, slot m of every step lands on r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import ray.data
 import ray.train
 import torch
 from ray.data import DataIterator, Dataset, ExecutionOptions
+from ray.data.expressions import col
 
 from trainer.config import TrainerConfig
 from trainer.corpus import HELD_OUT, rows, training_folder
@@ -48,6 +47,7 @@ class Epoch:
     run_path: str = ""
 
     def __call__(self) -> Dataset:
+        """The rows that are left of the epoch under way, in blocks of one micro-batch."""
         first = committed_step(self.run_path) * self.global_batch % self.rows
         return in_micro_batches(self.folder, self.batch_size, first)
 
@@ -58,16 +58,8 @@ def in_micro_batches(folder: str, batch_size: int, first: int = 0) -> Dataset:
     ray.data.DataContext.get_current().use_datasource_v2 = False
     dataset = ray.data.read_parquet(folder, override_num_blocks=1)
     if first:
-        dataset = dataset.map_batches(_RowsFrom(first), batch_format="pyarrow", batch_size=None)
+        dataset = dataset.filter(expr=col("id") >= first)
     return dataset.repartition(target_num_rows_per_block=batch_size)
-
-
-@dataclass(frozen=True)
-class _RowsFrom:
-    first: int
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        return table.filter(pc.greater_equal(table["id"], self.first))
 
 
 def committed_step(run_path: str) -> int:
@@ -78,11 +70,13 @@ def committed_step(run_path: str) -> int:
     return int(metrics["step"]) if metrics else 0
 
 
-def datasets(config: TrainerConfig, root: Path, run_path: str) -> dict[str, Epoch | Dataset]:
-    """What the trainer reads: the rest of the epoch under way, whole epochs after it, and the held-out split."""
+def datasets(config: TrainerConfig, root: Path, run_path: str) -> dict[str, Dataset | Callable[[], Dataset]]:
+    """What the trainer reads: the rest of the epoch under way, whole epochs where one is not enough, the held-out."""
     total = rows(root) // config.global_batch * config.global_batch
     shape = (str(training_folder(root)), total, config.batch_size, config.global_batch)
-    found: dict[str, Epoch | Dataset] = {REST: Epoch(*shape, run_path), EPOCH: Epoch(*shape)}
+    found: dict[str, Dataset | Callable[[], Dataset]] = {REST: Epoch(*shape, run_path)}
+    if config.steps * config.global_batch > total:
+        found[EPOCH] = Epoch(*shape)
     if config.evaluate_every:
         held_out = root / HELD_OUT if (root / HELD_OUT).is_dir() else training_folder(root)
         found[HELD_OUT] = in_micro_batches(str(held_out), config.batch_size)

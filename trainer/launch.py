@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig
@@ -16,6 +18,8 @@ from trainer.data import datasets, ingest
 from trainer.loop import train
 
 DATA_CPUS = 1
+
+TrainLoop = Callable[[dict[str, Any]], None]
 
 
 class NotEnoughCpus(RuntimeError):
@@ -48,7 +52,7 @@ def storage_path(config: TrainerConfig) -> str:
     return str(Path(config.storage or "~/ray_results").expanduser().resolve())
 
 
-def build_trainer(config: TrainerConfig, loop: object = train) -> TorchTrainer:
+def build_trainer(config: TrainerConfig, loop: TrainLoop = train) -> TorchTrainer:
     """The Ray Train job for a configuration; ``loop`` replaces the training loop."""
     storage = storage_path(config)
     root = corpus_directory(config, storage)
@@ -69,7 +73,7 @@ def build_trainer(config: TrainerConfig, loop: object = train) -> TorchTrainer:
     )
 
 
-def run(config: TrainerConfig, loop: object = train) -> Result:
+def run(config: TrainerConfig, loop: TrainLoop = train) -> Result:
     """Train to the end on the cluster that the configuration names; the result holds the last checkpoint."""
     connect(config)
     return build_trainer(config, loop).fit()

@@ -12,8 +12,8 @@ import ray.train
 import ray.train.torch
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.optim.lr_scheduler import LambdaLR
@@ -167,5 +167,5 @@ def save(state: TrainState, loss: torch.Tensor, observer: Observer) -> None:
     tree = state.tree()
     observer.state("saved", tree)
     with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
-        dcp.save(tree, checkpoint_id=folder)
+        save_sharded(tree, checkpoint_id=folder)
         ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))

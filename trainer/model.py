@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from trainer.config import TrainerConfig
 
@@ -28,6 +28,7 @@ class Block(nn.Module):
         self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
+        """One block of the decoder."""
         x = x + F.dropout(self._attend(self.attention_norm(x)), self.dropout, self.training)
         return x + F.dropout(self.feed(self.feed_norm(x)), self.dropout, self.training)
 
@@ -35,7 +36,8 @@ class Block(nn.Module):
         batch, time, width = x.shape
         q, k, v = self.qkv(x).view(batch, time, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.project(mixed.transpose(1, 2).reshape(batch, time, width))
+        out: Tensor = self.project(mixed.transpose(1, 2).reshape(batch, time, width))
+        return out
 
 
 class Decoder(nn.Module):
@@ -54,19 +56,19 @@ class Decoder(nn.Module):
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x))
+        logits: Tensor = self.head(self.norm(x))
+        return logits
 
 
 def next_token_loss(model: nn.Module, sequences: Tensor) -> Tensor:
     """Mean cross-entropy, in nats per token, of predicting each token of (batch, time + 1) from those before it."""
-    logits = model(sequences[:, :-1])
-    return F.cross_entropy(
-        logits.flatten(0, 1).float() if logits.dtype == torch.bfloat16 else logits.flatten(0, 1),
-        sequences[:, 1:].flatten(),
-    )
+    logits = model(sequences[:, :-1]).flatten(0, 1)
+    if logits.dtype == torch.bfloat16:
+        logits = logits.float()
+    return F.cross_entropy(logits, sequences[:, 1:].flatten())
 
 
-def build_model(config: TrainerConfig, device: torch.device, mesh: DeviceMesh) -> FSDPModule:
+def build_model(config: TrainerConfig, device: torch.device, mesh: DeviceMesh) -> nn.Module:
     """Make the model from the seed, the same on every rank, and shard it over the mesh with FSDP2."""
     torch.manual_seed(config.seed)
     master = torch.float64 if config.dtype == "float64" else torch.float32
@@ -76,4 +78,5 @@ def build_model(config: TrainerConfig, device: torch.device, mesh: DeviceMesh) -
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
-    return fully_shard(model, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model

@@ -26,11 +26,14 @@ class Observer(Protocol):
 class Silent:
     """The observer of a run that nobody watches."""
 
-    def samples(self, ids: Iterable[int]) -> None: ...
+    def samples(self, ids: Iterable[int]) -> None:
+        """Nobody listens."""
 
-    def loss(self, value: float) -> None: ...
+    def loss(self, value: float) -> None:
+        """Nobody listens."""
 
-    def state(self, name: str, tree: Any) -> None: ...
+    def state(self, name: str, tree: Any) -> None:
+        """Nobody listens."""
 
 
 def find_observer(name: str) -> Observer:

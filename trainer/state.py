@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
-from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -92,7 +92,7 @@ class TrainState:
         """
         tree = self.tree()
         tree[STAMP] = {name: torch.tensor([-1]) for name in _stamps(folder)}
-        dcp.load(tree, checkpoint_id=folder)
+        load(tree, checkpoint_id=folder)
         self.step = int(tree["progress"]["step"])
         stamps = {name: int(stamp) for name, stamp in tree[STAMP].items()}
         if set(stamps.values()) != {self.step}:

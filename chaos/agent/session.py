@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 from chaos.agent.events import EventWriter, harmless
@@ -100,7 +101,7 @@ class Session:
 
 def _only_makes_state() -> bool:
     """Whether torch takes this step to make empty optimizer state before a load: it is none of the training's."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name == "_init_optim_state":
             return True

@@ -28,7 +28,8 @@ OBJECT_STORE_BYTES = 200 * 1024 * 1024
 class Emit(Protocol):
     """How the cluster tells what happens to it."""
 
-    def __call__(self, kind: str, **fields: Any) -> object: ...
+    def __call__(self, kind: str, **fields: Any) -> object:
+        """Record an event of that kind."""
 
 
 class ClusterFailed(RuntimeError):

@@ -15,9 +15,7 @@ class Kill(Fault):
     name = "kill"
     effect = "the process has left the process table"
     certifies = "that the job survives the sudden death of a worker: detection by its peers and by Ray, restart, resume"
-    not_certified = (
-        "loss of a machine, of a link or of a GPU; NCCL, which waits where gloo fails at once on a dead peer"
-    )
+    not_certified = "loss of a machine, a link or a GPU; NCCL, which waits where gloo fails at once on a dead peer"
 
     def fire(self) -> None:
         """Die, here."""
