@@ -81,7 +81,7 @@ class History:
                 if line:
                     try:
                         events.append(_DECODER.decode(line))
-                    except msgspec.MsgspecError:
+                    except (msgspec.MsgspecError, RecursionError):
                         unreadable += 1
         return cls.of(events, unreadable)
 
@@ -155,5 +155,5 @@ class Tail:
         for line in whole.splitlines():
             try:
                 yield _DECODER.decode(line)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, RecursionError):
                 continue  # the reader of the stored history counts it

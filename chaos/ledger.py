@@ -21,16 +21,36 @@ from typing import Any
 
 import tenacity
 
+from chaos.exits import UsageError
 from chaos.process import Identity, current, ours
 
 SCHEMA = 1
 NAME = "ledger.jsonl"
 POINTER = "ledger"
+LONGEST_SOCKET = 107
+LONGEST_BELOW = len("/12345678/head/session_2026-01-01_00-00-00_123456_1234567/sockets/plasma_store")
 
 
 def registry() -> Path:
     """Where the working directories of this user's runs lie, short enough for Ray's socket names."""
     return Path(tempfile.gettempdir(), f"aftershock-{getpass.getuser()}")
+
+
+def check_registry() -> None:
+    """Refuse a registry that runs cannot live in, before anything is started.
+
+    Raises UsageError when it cannot be made, belongs to another user, or is too deep for the sockets of Ray.
+    """
+    folder = registry()
+    way_out = "set TMPDIR to a short directory of your own"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made ({error.strerror}): {way_out}") from error
+    if folder.stat().st_uid != os.getuid():
+        raise UsageError(f"{folder} belongs to another user: {way_out}")
+    if len(str(folder)) > LONGEST_SOCKET - LONGEST_BELOW:
+        raise UsageError(f"{folder} is too long for Ray's sockets ({LONGEST_SOCKET} bytes in all): {way_out}")
 
 
 @dataclass
@@ -54,8 +74,6 @@ class Ledger:
         folder = registry() / self.run_id
         self.intend("directory", path=str(folder))
         registry().mkdir(mode=0o700, parents=True, exist_ok=True)
-        if registry().stat().st_uid != os.getuid():
-            raise PermissionError(f"{registry()} belongs to another user; set TMPDIR to a directory of your own")
         folder.mkdir(mode=0o700)
         (folder / POINTER).write_text(str(self.path.resolve()))
         return folder

@@ -11,6 +11,8 @@ LARGEST = 4 * 1024 * 1024
 
 def collect_logs(workspace: Path, target: Path, secret: str) -> None:
     """Copy what nodes and workers logged, a folder for each node, each file's last 4 MiB, the secret struck out."""
+    if not workspace.is_dir():
+        return
     for node in sorted(path for path in workspace.iterdir() if path.is_dir()):
         for session in node.glob("session_2*"):
             for pattern in KEPT:

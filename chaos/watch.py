@@ -20,7 +20,7 @@ from chaos.process import Identity
 LOOK_S = 0.02
 
 
-class Interrupted(BaseException):
+class Interrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM reached the harness."""
 
 

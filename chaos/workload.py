@@ -24,8 +24,9 @@ INSTALLATION = Path(chaos.__file__).resolve().parent.parent
 class Workload:
     """A command that calls ``fit()``, its environment beyond ours, and how many steps it should complete.
 
-    ``isolated``: nothing but our own installation and its dependencies is importable in it, so that modules of the
-    current project called ``trainer`` or ``metrics`` cannot take the place of ours.
+    ``cwd``: where it runs; Ray adds that folder to the import path of its workers. ``isolated``: nothing but our own
+    installation and its dependencies is importable in it, so that modules of the current project called ``trainer``
+    or ``metrics`` cannot take the place of ours.
     """
 
     command: tuple[str, ...]

@@ -18,7 +18,8 @@ def check(case: Case) -> Finding:
     retries = [e.data["decision"] for e in case.history.select("controller.decision")]
     evidence = {"restarts": restarts, "budget": budget, "decisions": retries}
     seen = f"{restarts} restarts; the controller decided {', '.join(retries) or 'nothing'}"
-    good = restarts == fired and len(retries) == fired and all(decision == "RETRY" for decision in retries)
+    within = budget is not None and (budget == -1 or restarts <= budget)
+    good = within and restarts == fired and len(retries) == fired and all(decision == "RETRY" for decision in retries)
     return Finding(name, Verdict.PASS if good else Verdict.FAIL, expected, seen, evidence=evidence)
 
 

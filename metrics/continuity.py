@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from chaos.history import Event
 from metrics.attempts import Attempt, commits_before, effective_steps
@@ -101,34 +101,56 @@ def check_samples(case: Case) -> Finding:
     counts = sample_ids(event for events in kept.values() for event in events)
     if not counts:
         return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no samples (observe.samples)")
-    epochs, size = max(counts.values()), max(counts) + 1
-    missing = [i for i in range(size) if counts[i] < max(1, epochs - 1)]
-    doubled = _doubled(kept, size)
+    steps = _samples_by_step(kept)
+    size = case.record.epoch_samples or max(counts) + 1
+    # A workload that reads in the order of ids begins with the first of them; then each step tells what is due next.
+    in_order = case.record.epoch_samples and steps[0] == Counter(range(steps[0].total()))
+    missing, doubled = (_odd_in_order if in_order else _odd_by_count)(steps, size)
     if missing or doubled:
         seen = "; ".join(text for text in (_name("never consumed", missing), _name("consumed twice", doubled)) if text)
         return Finding(name, Verdict.FAIL, expected, seen, evidence={"missing": missing[:20], "twice": doubled[:20]})
+    epochs = max(counts.values())
     replayed = _replayed(case.attempts)
     seen = f"{len(counts)} samples, {epochs} epoch{'s' if epochs > 1 else ''}; {replayed} replayed after rollback"
     return Finding(name, Verdict.PASS, expected, seen, evidence={"samples": len(counts), "replayed": replayed})
 
 
-def _doubled(kept: dict[int, list[Event]], size: int) -> list[int]:
-    """Samples consumed again before their epoch of ``size`` samples was over.
-
-    Step by step over all ranks: after n samples in all, none may have been consumed more than ceil(n / size) times.
-    """
+def _samples_by_step(kept: Mapping[int, list[Event]]) -> list[Counter[int]]:
+    """The samples of each step over all ranks, in the order of steps."""
     by_step: dict[int, list[Event]] = defaultdict(list)
     for event in (e for events in kept.values() for e in events):
         by_step[event.step or 0].append(event)
+    return [sample_ids(by_step[step]) for step in sorted(by_step)]
+
+
+def _odd_in_order(steps: list[Counter[int]], size: int) -> tuple[list[int], list[int]]:
+    """Samples missing and doubled where each step takes the next ids of an epoch of ``size``, then from 0 again."""
+    missing: Counter[int] = Counter()
+    doubled: Counter[int] = Counter()
+    place = 0
+    for ids in steps:
+        due = Counter((place + i) % size for i in range(ids.total()))
+        missing += due - ids
+        doubled += ids - due
+        place += ids.total()
+    # What one step lacks and another has too much of has only moved: neither missing nor doubled in the whole.
+    return sorted(missing - doubled), sorted(doubled - missing)
+
+
+def _odd_by_count(steps: list[Counter[int]], size: int) -> tuple[list[int], list[int]]:
+    """Samples missing and doubled whatever the order of reading, as far as counts can tell.
+
+    After n samples in all, none may have been consumed more than ceil(n / size) times, and in the end none less often
+    than the epochs that are over. Where the size is not known it is taken for the largest id seen, plus one, and what
+    is missing below that id counts as missing.
+    """
     seen: Counter[int] = Counter()
     doubled: set[int] = set()
-    consumed = 0
-    for step in sorted(by_step):
-        ids = sample_ids(by_step[step])
-        consumed += ids.total()
+    for ids in steps:
         seen.update(ids)
-        doubled.update(i for i in ids if seen[i] > math.ceil(consumed / size))
-    return sorted(doubled)
+        doubled.update(i for i in ids if seen[i] > math.ceil(seen.total() / size))
+    least = max(seen.total() // size, int(size == max(seen) + 1))
+    return [i for i in range(size) if seen[i] < least], sorted(doubled)
 
 
 def _replayed(attempts: list[Attempt]) -> int:

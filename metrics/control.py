@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chaos.history import Event
 from metrics.attempts import Attempt, effective_steps
-from metrics.checkpoints.content import saved_parts
+from metrics.checkpoints.content import differing, saved_parts
 from metrics.verdict import Case, Finding, Verdict
 
 
@@ -12,8 +12,10 @@ def _unusable(case: Case) -> str:
     """Why nothing can be compared with the control run; empty when it is sound."""
     if case.control is None:
         return "there is no control run (--control makes one)"
+    if case.control.unreadable:
+        return f"the control run's history has {case.control.unreadable} unreadable lines"
     ended = case.control.first("workload.exit")
-    if ended is None or ended.data["code"] != 0:
+    if ended is None or ended.data.get("code") != 0:
         return "the control run did not end well"
     if len(case.control_attempts) != 1:
         return f"the control run had {len(case.control_attempts)} attempts, so it is no control"
@@ -61,7 +63,7 @@ def check_state(case: Case) -> Finding:
         theirs = next((parts for (_, s), parts in control.items() if s == step), None)
         if theirs is None:
             return Finding(name, Verdict.FAIL, expected, f"the control run saved nothing at step {step}")
-        if odd := sorted(piece for piece in after[key].keys() | theirs if after[key].get(piece) != theirs.get(piece)):
+        if odd := differing(after[key], theirs):
             seen = f"at step {step}, {len(odd)} of {len(theirs)} pieces differ, first {odd[0]}"
             return Finding(name, Verdict.FAIL, expected, seen, evidence={"step": step, "pieces": odd[:20]})
         pieces += len(theirs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from metrics.verdict import Case, Finding, Verdict
 
 
@@ -11,16 +13,22 @@ def check_fault(case: Case) -> Finding:
     wanted = {i["id"]: i for i in case.record.injections}
     expected = "; ".join(f"{i['fault']} rank {i['rank']} right after step {i['step']}" for i in wanted.values())
     fired = case.history.select("fault.fired")
-    confirmed = {e.data["injection"]: e for e in case.history.select("fault.confirmed")}
-    if not wanted or len(fired) < len(wanted):
-        return Finding(name, Verdict.UNKNOWN, expected, f"{len(fired)} of {len(wanted)} fired")
+    confirmed = {str(e.data.get("injection")): e for e in case.history.select("fault.confirmed")}
+    times = Counter(str(event.data.get("injection")) for event in fired)
+    if not wanted:
+        return Finding(name, Verdict.UNKNOWN, "a fault", "the scenario injects nothing")
+    if odd := [key for key, count in times.items() if count > 1 or key not in wanted]:
+        seen = ", ".join(
+            f"{key} fired {times[key]} times" + ("" if key in wanted else ", nobody asked for it") for key in odd
+        )
+        return Finding(name, Verdict.FAIL, expected, seen)
     for event in fired:
         injection = wanted[event.data["injection"]]
         if (event.rank, event.step) != (injection["rank"], injection["step"]):
             seen = f"{injection['id']} fired in rank {event.rank} after step {event.step}"
             return Finding(name, Verdict.FAIL, expected, seen)
-    if len(fired) > len(wanted):
-        return Finding(name, Verdict.FAIL, expected, f"{len(fired)} firings of {len(wanted)} injections")
+    if len(fired) < len(wanted):
+        return Finding(name, Verdict.UNKNOWN, expected, f"{len(fired)} of {len(wanted)} fired")
     if missing := wanted.keys() - confirmed.keys():
         return Finding(name, Verdict.UNKNOWN, expected, f"no effect was seen of {', '.join(sorted(missing))}")
     first = next(iter(confirmed.values()))
@@ -33,11 +41,14 @@ def check_fault(case: Case) -> Finding:
 
 def check_history(case: Case) -> Finding:
     """The history is complete: every line readable, the beginning and the end there."""
-    name, expected = "history", "every line readable, from run.start to run.end"
-    ends = {kind: case.history.first(kind) is not None for kind in ("run.start", "run.end")}
+    name, expected = "history", "every line readable, from run.start to run.end, the agent without error"
+    ends = {kind: case.history.first(kind) is not None for kind in ("run.start", "run.healed", "run.end")}
     if case.history.unreadable:
         seen = f"{case.history.unreadable} unreadable lines: the history was cut or damaged"
         return Finding(name, Verdict.UNKNOWN, expected, seen)
     if absent := [kind for kind, there in ends.items() if not there]:
         return Finding(name, Verdict.UNKNOWN, expected, f"no {' and no '.join(absent)}: the history was cut")
+    if errors := case.history.select("agent.error"):
+        seen = f"the agent failed {len(errors)} times, first: {errors[0].data['error']}"
+        return Finding(name, Verdict.UNKNOWN, expected, seen)
     return Finding(name, Verdict.PASS, expected, f"{len(case.history.events)} events")

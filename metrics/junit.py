@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from metrics.summary import CheckRecord, Summary
 
+ILLEGAL = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+
 
 def write(summary: Summary, path: Path) -> None:
     """Write the checks of a run as a JUnit suite; *unknown* is an error, since it is neither pass nor fail."""
-    counts = {verdict: sum(c.verdict == verdict for c in summary.checks) for verdict in ("fail", "unknown")}
+    counts = Counter(check.verdict for check in summary.checks)
     suite = ET.Element(
         "testsuite",
         name=summary.scenario,
         tests=str(len(summary.checks) + 1),
         failures=str(counts["fail"]),
         errors=str(counts["unknown"] + (_run_error(summary) is not None)),
-        skipped="0",
+        skipped=str(counts["not-applicable"]),
         time=f"{summary.time.wall_s:.3f}",
     )
     for check in summary.checks:
@@ -25,6 +29,9 @@ def write(summary: Summary, path: Path) -> None:
     case = ET.SubElement(suite, "testcase", classname=f"aftershock.{summary.scenario}", name="run")
     if (error := _run_error(summary)) is not None:
         ET.SubElement(case, "error", message=error).text = f"repeat with: {summary.repeat}"
+    for element in suite.iter():
+        element.attrib.update({key: _legal(value) for key, value in element.attrib.items()})
+        element.text = _legal(element.text) if element.text else None
     root = ET.Element("testsuites")
     root.append(suite)
     ET.indent(root)
@@ -38,7 +45,14 @@ def _run_error(summary: Summary) -> str | None:
 
 def _case(suite: ET.Element, summary: Summary, check: CheckRecord) -> None:
     case = ET.SubElement(suite, "testcase", classname=f"aftershock.{summary.scenario}", name=check.name)
-    if check.verdict != "pass":
+    if check.verdict == "not-applicable":
+        ET.SubElement(case, "skipped", message=check.seen)
+    elif check.verdict != "pass":
         kind = "failure" if check.verdict == "fail" else "error"
         text = f"expected: {check.expected}\nseen: {check.seen}\nwhere: {check.where}\nrepeat with: {summary.repeat}"
         ET.SubElement(case, kind, message=check.seen).text = text
+
+
+def _legal(text: str) -> str:
+    """The text without the control characters that XML 1.0 cannot hold."""
+    return ILLEGAL.sub("?", text)

@@ -26,7 +26,7 @@ def registry(summary: Summary, finished_s: float) -> CollectorRegistry:
     for word in ("pass", "fail", "unknown"):
         verdict.labels(scenario, word).set(summary.verdict == word)
     checks = gauge("check_passed", "1 if the check passed, 0 if it failed or could not tell.", "check")
-    for check in summary.checks:
+    for check in (c for c in summary.checks if c.verdict != "not-applicable"):
         checks.labels(scenario, check.name).set(check.verdict == "pass")
     gauge("exit_code", "Exit code of the last run.").labels(scenario).set(summary.exit_code)
     gauge("restarts", "Restarts of the worker group.").labels(scenario).set(summary.restarts)

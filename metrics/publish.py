@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -58,8 +59,14 @@ def publish(case: Case, judgement: Judgement) -> Summary:
     text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
     (case.directory / "verdict.json").write_bytes(text + b"\n")
     finished = case.history.events[-1].wall if case.history.events else 0.0
-    with contextlib.suppress(OSError):
-        junit.write(summary, case.directory / "junit.xml")
-        prometheus.write(summary, finished, case.directory / "metrics.prom")
-        report.write(summary, case.directory / "report.html")
+    decorations: dict[str, Callable[[Path], None]] = {
+        "junit.xml": lambda path: junit.write(summary, path),
+        "metrics.prom": lambda path: prometheus.write(summary, finished, path),
+        "report.html": lambda path: report.write(summary, path),
+    }
+    for name, write in decorations.items():
+        try:
+            write(case.directory / name)
+        except Exception as error:
+            print(f"aftershock: {name} was not written: {error!r}", file=sys.stderr)
     return summary

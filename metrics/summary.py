@@ -124,10 +124,11 @@ def _check(finding: Finding) -> CheckRecord:
 
 
 def _recovery(case: Case, recovery: Recovery) -> RecoveryRecord:
-    fired = next(e for e in case.history.select("fault.fired") if e.data["injection"] == recovery.injection)
+    firings = case.history.select("fault.fired")
+    fired = next(e for e in firings if str(e.data.get("injection")) == recovery.injection)
     return RecoveryRecord(
         injection=recovery.injection,
-        fault=fired.data["fault"],
+        fault=str(fired.data.get("fault")),
         rank=fired.rank or 0,
         step=fired.step or 0,
         total_s=recovery.total_s,

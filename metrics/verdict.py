@@ -25,12 +25,15 @@ class Verdict(StrEnum):
     PASS = "pass"
     FAIL = "fail"
     UNKNOWN = "unknown"
+    NOT_APPLICABLE = "not-applicable"
+    """What the check judges cannot exist in this run: listed, not judged."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for: the resolved scenario as stored in ``scenario.json``.
 
-    ``injections``: the plan's, with their fault, rank and step. ``recover_within_s``: the bound on a recovery, in
+    ``injections``: the plan's, with their fault, rank and step. ``epoch_samples``: samples in one epoch, with ids from
+    0; None where that is not known. ``recover_within_s``: the bound on a recovery, in
     seconds. ``poll_s``: how often the controller polls its workers.
     """
 
@@ -50,6 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     control: bool
     injections: list[dict[str, Any]]
     settings: dict[str, Any]
+    epoch_samples: int | None = None
     versions: dict[str, str]
     commit: str = ""
 
@@ -148,21 +152,34 @@ def exit_code(history: History, findings: Sequence[Finding]) -> tuple[ExitCode, 
 
 def _outcomes_of_run(history: History) -> list[tuple[ExitCode, str]]:
     outcomes = []
-    if errors := [error for event in history.select("run.healed") for error in event.data["errors"]]:
+    if errors := [
+        error for event in history.select("run.healed") for error in event.data.get("errors", ["healing was not told"])
+    ]:
         outcomes.append((ExitCode.NOT_HEALED, f"could not be undone: {'; '.join(errors)}"))
     if bug := history.first("run.bug"):
-        outcomes.append((ExitCode.BUG, f"a defect of the harness: {bug.data['error']}"))
+        outcomes.append((ExitCode.BUG, f"a defect of the harness: {bug.data.get('error')}"))
     if aborted := history.first("run.aborted"):
-        outcomes.append((ExitCode.ABORTED, f"aborted by {aborted.data['reason']}, and healed"))
+        outcomes.append((ExitCode.ABORTED, f"aborted by {aborted.data.get('reason')}, and healed"))
     if not history.select("step.end"):
-        outcomes.append((ExitCode.NOT_STEADY, "no training step was ever completed"))
-    elif injected := [event.data["injection"] for event in history.select("fault.armed")]:
-        confirmed = {event.data["injection"] for event in history.select("fault.confirmed")}
+        outcomes.append((ExitCode.NOT_STEADY, f"no training step was ever completed: {_why_no_step(history)}"))
+    elif injected := [str(event.data.get("injection")) for event in history.select("fault.armed")]:
+        confirmed = {event.data.get("injection") for event in history.select("fault.confirmed")}
         if missing := [name for name in injected if name not in confirmed]:
             outcomes.append((ExitCode.NOT_INJECTED, f"injection {', '.join(missing)} was not confirmed"))
     else:
         outcomes.append((ExitCode.NOT_INJECTED, "no fault was armed"))
     return outcomes
+
+
+def _why_no_step(history: History) -> str:
+    if failed := history.first("run.failed"):
+        return str(failed.data.get("error"))
+    ended = history.first("workload.exit")
+    if ended is None:
+        return "the training script was not run to its end"
+    code = ended.data.get("code")
+    how = "was ended at the deadline" if code is None else f"ended with code {code}"
+    return f"the training script {how}, see logs/driver.log"
 
 
 def _outcomes_of(findings: Sequence[Finding]) -> list[tuple[ExitCode, str]]:

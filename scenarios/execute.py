@@ -30,7 +30,7 @@ from chaos.version import versions
 from chaos.watch import Interrupted, ignore_signals, interrupt_by_signals
 from chaos.workload import Workload
 from metrics.verdict import RECORD, Record
-from scenarios.request import Request
+from scenarios.request import Request, with_data
 from trainer.config import TrainerConfig
 
 SPACE_NEEDED = 256 * 1024 * 1024
@@ -59,10 +59,10 @@ def execute(request: Request, observers: Iterable[Observer] = ()) -> Path:
     """Run a scenario and store everything; returns the run directory, to be judged.
 
     Whatever happens, all that was started is undone before this returns; what went wrong is in the history.
-    Raises UsageError when the run directory cannot be used.
+    Raises UsageError when the run directory cannot be used, StorageFailed when it stops being usable.
     """
-    run = open_run(request, observers)
     interrupt_by_signals()
+    run = open_run(request, observers)
     try:
         for stage in STAGES:
             stage(run)
@@ -70,11 +70,9 @@ def execute(request: Request, observers: Iterable[Observer] = ()) -> Path:
         run.writer.emit("run.aborted", data={"reason": str(reason)})
     except ClusterFailed as error:
         run.writer.emit("run.failed", data={"error": str(error)})
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            raise
-        raise StorageFailed(_storage_trouble(run, error)) from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise StorageFailed(_storage_trouble(run, error)) from error
         run.writer.emit("run.bug", data={"error": repr(error), "traceback": traceback.format_exc()})
     finally:
         ignore_signals()
@@ -84,6 +82,7 @@ def execute(request: Request, observers: Iterable[Observer] = ()) -> Path:
 
 def open_run(request: Request, observers: Iterable[Observer]) -> Run:
     """Make the run directory with its record, its ledger and its history."""
+    ledgers.check_registry()
     run_id = uuid.uuid4().hex[:8]
     stamp = time.strftime("%Y%m%d-%H%M%S")
     directory = request.options.out.absolute() / f"{stamp}-{request.scenario.name}-{run_id}"
@@ -100,6 +99,11 @@ def open_run(request: Request, observers: Iterable[Observer]) -> Run:
             f"--out {request.options.out}: {free >> 20} MiB are free there, a run needs {SPACE_NEEDED >> 20}; "
             "free some or name another directory"
         )
+    try:
+        request = with_data(request, directory)
+    except UsageError:
+        shutil.rmtree(directory)
+        raise
     (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record(request, run_id)), indent=1))
     ledger = Ledger.open(directory, run_id)
     writer = HistoryWriter(directory, observers)
@@ -129,6 +133,7 @@ def record(request: Request, run_id: str) -> Record:
         settings=dataclasses.asdict(request.config),
         versions={**versions(), "python": sys.version.split()[0]},
         commit=_git_commit(),
+        epoch_samples=request.epoch_samples,
     )
 
 
@@ -196,6 +201,7 @@ def workload(request: Request, directory: Path) -> Workload:
         environment={"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": str(request.shape.poll_s)},
         workers=request.shape.workers,
         steps=request.shape.steps,
+        cwd=directory,
     )
 
 

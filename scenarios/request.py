@@ -14,6 +14,7 @@ from chaos.agent.plan import Injection
 from chaos.exits import UsageError
 from scenarios.scenario import Scenario, Shape, check_injections, find_scenario
 from trainer.config import TrainerConfig
+from trainer.corpus import corpus_directory, epoch_rows
 
 SHARED = ("workers", "steps", "checkpoint_every", "keep", "max_failures")
 """Numbers that are both the scenario's and the trainer's."""
@@ -37,13 +38,17 @@ class Options(pydantic.BaseModel, extra="forbid", frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A resolved scenario: its shape, its injections, the trainer's configuration, and how to run it."""
+    """A resolved scenario: its shape, its injections, the trainer's configuration, and how to run it.
+
+    ``epoch_samples``: samples in one epoch, known once the data are there.
+    """
 
     scenario: Scenario
     shape: Shape
     injections: tuple[Injection, ...]
     config: TrainerConfig
     options: Options
+    epoch_samples: int | None = None
 
     @property
     def command(self) -> str:
@@ -72,6 +77,19 @@ def resolve(name: str, options: Options) -> Request:
     except ValueError as error:
         raise UsageError(str(error)) from error
     return Request(scenario, shape, injections, config, options)
+
+
+def with_data(request: Request, directory: Path) -> Request:
+    """Make the training data, once for all runs of a workload, below a run directory; the user's own are checked.
+
+    Raises UsageError when they cannot be trained on.
+    """
+    try:
+        root = corpus_directory(request.config, str(directory))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    config = dataclasses.replace(request.config, data=str(root))
+    return dataclasses.replace(request, config=config, epoch_samples=epoch_rows(config, root))
 
 
 def _split(shape: Shape, options: Options) -> tuple[Shape, dict[str, Any]]:

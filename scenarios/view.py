@@ -16,7 +16,7 @@ from chaos.live import Live
 from metrics.recovery import PHASES
 from metrics.summary import RecoveryRecord, Summary
 
-COLOURS = {"pass": "green", "fail": "red", "unknown": "yellow"}
+COLOURS = {"pass": "green", "fail": "red", "unknown": "yellow", "not-applicable": "dim"}
 WIDTH = 100
 
 DOING = {
@@ -156,6 +156,8 @@ def _check_table(summary: Summary) -> Table:
     table.add_column("seen", ratio=1)
     for check in summary.checks:
         colour = COLOURS[check.verdict]
-        seen = check.seen if check.verdict == "pass" else f"{check.seen}\nexpected: {check.expected}\nsee {check.where}"
+        seen = check.seen
+        if check.verdict in ("fail", "unknown"):
+            seen += f"\nexpected: {check.expected}\nsee {check.where}"
         table.add_row(check.name, Text(check.verdict, style=colour), Text(seen))
     return table

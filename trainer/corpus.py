@@ -42,6 +42,11 @@ def rows(root: Path) -> int:
     return sum(pq.read_metadata(file).num_rows for file in training_files(root))
 
 
+def epoch_rows(config: TrainerConfig, root: Path) -> int:
+    """Sequences in one epoch: as many whole global batches as the corpus holds."""
+    return rows(root) // config.global_batch * config.global_batch
+
+
 def training_folder(root: Path) -> Path:
     """Where the training split lies; a directory of the user's own needs no sub-directory."""
     return root / TRAIN if (root / TRAIN).is_dir() else root

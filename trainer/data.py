@@ -19,7 +19,7 @@ from ray.data import DataIterator, Dataset, ExecutionOptions
 from ray.data.expressions import col
 
 from trainer.config import TrainerConfig
-from trainer.corpus import HELD_OUT, rows, training_folder
+from trainer.corpus import HELD_OUT, epoch_rows, training_folder
 
 REST, EPOCH = "rest", "epoch"
 
@@ -49,16 +49,16 @@ class Epoch:
     def __call__(self) -> Dataset:
         """The rows that are left of the epoch under way, in blocks of one micro-batch."""
         first = committed_step(self.run_path) * self.global_batch % self.rows
-        return in_micro_batches(self.folder, self.batch_size, first)
+        return in_micro_batches(self.folder, self.batch_size, range(first, self.rows))
 
 
-def in_micro_batches(folder: str, batch_size: int, first: int = 0) -> Dataset:
-    """The rows of a folder's files in order, from id ``first`` on, in blocks of one micro-batch."""
+def in_micro_batches(folder: str, batch_size: int, ids: range | None = None) -> Dataset:
+    """The rows of a folder's files in order, all or those with the given ids, in blocks of one micro-batch."""
     # Ray 2.60's second Parquet reader needs half a minute to list one folder on two cores; the first one five seconds.
     ray.data.DataContext.get_current().use_datasource_v2 = False
     dataset = ray.data.read_parquet(folder, override_num_blocks=1)
-    if first:
-        dataset = dataset.filter(expr=col("id") >= first)
+    if ids is not None:
+        dataset = dataset.filter(expr=(col("id") >= ids.start) & (col("id") < ids.stop))
     return dataset.repartition(target_num_rows_per_block=batch_size)
 
 
@@ -72,7 +72,7 @@ def committed_step(run_path: str) -> int:
 
 def datasets(config: TrainerConfig, root: Path, run_path: str) -> dict[str, Dataset | Callable[[], Dataset]]:
     """What the trainer reads: the rest of the epoch under way, whole epochs where one is not enough, the held-out."""
-    total = rows(root) // config.global_batch * config.global_batch
+    total = epoch_rows(config, root)
     shape = (str(training_folder(root)), total, config.batch_size, config.global_batch)
     found: dict[str, Dataset | Callable[[], Dataset]] = {REST: Epoch(*shape, run_path)}
     if config.steps * config.global_batch > total:

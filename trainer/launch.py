@@ -13,7 +13,7 @@ from ray.train import CheckpointConfig, FailureConfig, Result, RunConfig, Scalin
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from trainer.config import TrainerConfig
-from trainer.corpus import corpus_directory, rows
+from trainer.corpus import corpus_directory, epoch_rows
 from trainer.data import datasets, ingest
 from trainer.loop import train
 
@@ -56,10 +56,9 @@ def build_trainer(config: TrainerConfig, loop: TrainLoop = train) -> TorchTraine
     """The Ray Train job for a configuration; ``loop`` replaces the training loop."""
     storage = storage_path(config)
     root = corpus_directory(config, storage)
-    epoch = rows(root) // config.global_batch * config.global_batch
     return TorchTrainer(
         loop,
-        train_loop_config={**dataclasses.asdict(config), "rows": epoch},
+        train_loop_config={**dataclasses.asdict(config), "rows": epoch_rows(config, root)},
         torch_config=TorchConfig(timeout_s=config.timeout_s),
         scaling_config=ScalingConfig(num_workers=config.workers, placement_strategy=config.placement),
         run_config=RunConfig(

@@ -24,6 +24,8 @@ class EventWriter:
         self._handle = os.open(
             folder / f"{node}-{me.pid}-{me.start}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644
         )
+        global _latest
+        _latest = self
         self._pid = me.pid
         self._node = node
         self.common: dict[str, int] = {}
@@ -42,15 +44,27 @@ class EventWriter:
         os.write(self._handle, json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
 
+_latest: EventWriter | None = None
+
+
 def harmless(method: F) -> F:
-    """Keep an agent method's own mistakes away from the workload; they are told on standard error."""
+    """Keep an agent method's own mistakes away from the workload; they become events ``agent.error``."""
 
     @functools.wraps(method)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return method(*args, **kwargs)
         except Exception as error:
-            print(f"aftershock: {method.__qualname__}: {error!r}", file=sys.stderr)
+            _tell(f"{method.__qualname__}: {error!r}")
             return None
 
     return cast(F, wrapped)
+
+
+def _tell(text: str) -> None:
+    """Record a mistake of the agent's; where even that fails, standard error is what is left."""
+    try:
+        if _latest is not None:
+            _latest.emit("agent.error", data={"error": text})
+    except OSError:
+        print(f"aftershock: {text}", file=sys.stderr)

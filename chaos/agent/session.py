@@ -26,6 +26,7 @@ class Session:
         self._counts: dict[int, int] = {}
         self._samples: list[list[int]] = []
         self._loss: float | None = None
+        self._data_begun = False
         self._restore: Restore | None = None
         self._remove: Callable[[], None] = lambda: None
         self.step = steps_done
@@ -45,6 +46,9 @@ class Session:
 
     def samples(self, ids: Iterable[int]) -> None:
         """Add samples to the step under way, as ranges [first, last]."""
+        if not self._data_begun:
+            self._data_begun = True
+            self._writer.emit("data.begin")
         for i in ids:
             if self._samples and self._samples[-1][1] == i - 1:
                 self._samples[-1][1] = i

@@ -82,10 +82,11 @@ class LocalCluster:
         return self.nodes[0]
 
     def client_environment(self) -> dict[str, str]:
-        """Environment of a process that joins this cluster."""
+        """Environment of a process that joins this cluster; what it leaves in TMPDIR goes with the cluster."""
         return {
             **self.environment,
             MARKER: self.ledger.run_id,
+            "TMPDIR": str(self.workspace / "tmp"),
             "RAY_ADDRESS": self.address,
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.secret,
@@ -97,6 +98,7 @@ class LocalCluster:
 
         Raises ClusterFailed when one does not come up.
         """
+        (self.workspace / "tmp").mkdir()
         self.ledger.intend("processes")
         begin = time.monotonic()
         self._spawn(self.head, "--head", "--port=0", "--include-dashboard=false", "--no-monitor")

@@ -13,12 +13,13 @@ from metrics.verdict import Case, Finding, Verdict
 STAMP = "stamp.rank"
 
 
-def saved_parts(attempts: list[Attempt]) -> dict[tuple[int, int], dict[str, str]]:
-    """Digest of every piece saved, by piece, by (attempt, step), over all ranks of the attempt.
+Parts = dict[str, str | None]
+"""Digests by piece; None where ranks that should agree do not."""
 
-    Replicated pieces that differ between ranks become ``differs``, which equals nothing.
-    """
-    found: dict[tuple[int, int], dict[str, str]] = defaultdict(dict)
+
+def saved_parts(attempts: list[Attempt]) -> dict[tuple[int, int], Parts]:
+    """Digest of every piece saved, by piece, by (attempt, step), over all ranks of the attempt."""
+    found: dict[tuple[int, int], Parts] = defaultdict(dict)
     for attempt in attempts:
         for event in attempt.states:
             if event.data["name"] == "saved":
@@ -26,9 +27,15 @@ def saved_parts(attempts: list[Attempt]) -> dict[tuple[int, int], dict[str, str]
     return dict(found)
 
 
-def _merge(into: dict[str, str], parts: dict[str, str]) -> None:
+def _merge(into: Parts, parts: dict[str, str]) -> None:
     for piece, digest in parts.items():
-        into[piece] = digest if into.setdefault(piece, digest) == digest else f"differs at {piece}"
+        into[piece] = digest if into.setdefault(piece, digest) == digest else None
+
+
+def differing(ours: Parts, theirs: Parts) -> list[str]:
+    """Pieces that are not the same on both sides; one that ranks disagree on equals nothing."""
+    every = ours.keys() | theirs.keys()
+    return sorted(piece for piece in every if ours.get(piece) is None or ours.get(piece) != theirs.get(piece))
 
 
 def check_restored(case: Case) -> Finding:
@@ -36,7 +43,10 @@ def check_restored(case: Case) -> Finding:
     name, expected = "restored-state", "state after each load equals the state that was saved, piece by piece"
     saved = saved_parts(case.attempts)
     compared = 0
-    for attempt in (a for a in case.attempts if a.number > 0):
+    restarts = [attempt for attempt in case.attempts if attempt.number > 0]
+    if restarts and not any(commits_before(case.attempts, attempt.number) for attempt in restarts):
+        return Finding(name, Verdict.NOT_APPLICABLE, expected, "no checkpoint was committed before a restart")
+    for attempt in restarts:
         commits = commits_before(case.attempts, attempt.number)
         if not commits:
             continue
@@ -66,6 +76,8 @@ def check_stored(case: Case) -> Finding:
     if not commits:
         return Finding(name, Verdict.UNKNOWN, expected, "no checkpoint was committed")
     started = case.history.first("controller.start")
+    if started is None:
+        return Finding(name, Verdict.UNKNOWN, expected, "where checkpoints went was not recorded")
     storage = _storage(case, started)
     saved = saved_parts(case.attempts)
     total = 0
@@ -88,14 +100,14 @@ def _name(commit: Event) -> str:
     return str(commit.data["checkpoint"])
 
 
-def _storage(case: Case, started: Event | None) -> Path:
+def _storage(case: Case, started: Event) -> Path:
     """The experiment directory: in the run directory, wherever that lies by now, else where it was."""
-    told = Path(started.data["experiment"]) if started else Path()
+    told = Path(started.data["experiment"])
     moved = case.directory / "storage" / told.name
     return moved if moved.is_dir() else told
 
 
-def _compare(folder: Path, commit: Event, parts: dict[str, str]) -> str:
+def _compare(folder: Path, commit: Event, parts: Parts) -> str:
     """What is wrong with a stored checkpoint, as a sentence; empty when nothing is."""
     try:
         found = list(pieces(folder))

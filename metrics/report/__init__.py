@@ -17,6 +17,7 @@ _ENVIRONMENT = jinja2.Environment(
 
 def write(summary: Summary, path: Path) -> None:
     """Render the report of a run."""
-    faults = [all_faults()[name] for name in sorted({recovery.fault for recovery in summary.recoveries})]
+    known = all_faults()
+    faults = [known[name] for name in sorted({recovery.fault for recovery in summary.recoveries} & known.keys())]
     page = _ENVIRONMENT.get_template("report.html.j2").render(s=summary, meaning=PHASES, faults=faults)
     path.write_text(page, encoding="utf-8")

@@ -1,0 +1,37 @@
+# Every target does its own set-up; PYTHON names an interpreter of 3.11 or later.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test unit live lint long bench clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,lint]'
+	touch $(READY)
+
+demo: $(READY)  ## a worker of a real FSDP job is killed; watch it recover, read the verdict
+	$(BIN)/aftershock run kill-worker
+
+test: unit live  ## all that CI runs
+
+unit: $(READY)  ## under a minute, no Ray cluster
+	$(BIN)/pytest -m "not live and not long" --timeout 60
+
+live: $(READY)  ## real Ray, real training, under 20 minutes
+	$(BIN)/pytest -m live --timeout 600 --durations 10
+
+long: $(READY)  ## what CI has no time for; results go to docs/long-results.md
+	$(BIN)/pytest -m long --timeout 3600
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python benchmarks/agent_overhead.py
+
+clean:
+	rm -rf .venv runs out

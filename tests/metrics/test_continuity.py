@@ -1,0 +1,176 @@
+"""The ledgers of steps and samples: each kind of damage is seen, and silence is no evidence."""
+
+from __future__ import annotations
+
+import pytest
+
+from metrics.continuity import (
+    check_completed,
+    check_lost_steps,
+    check_resume_step,
+    check_samples,
+    check_steps,
+    lost_steps_bound,
+)
+from metrics.verdict import Check, Finding, Verdict
+from tests.histories import Run, checkpoint_name, healthy
+
+ALL = (check_completed, check_resume_step, check_lost_steps, check_steps, check_samples)
+
+
+def verdict_and_words(check: Check, run: Run) -> tuple[Verdict, str]:
+    finding: Finding = check(run.case())
+    return finding.verdict, finding.seen
+
+
+@pytest.mark.parametrize("check", ALL)
+@pytest.mark.parametrize("kills", [((1, 6),), ((1, 2),), ((0, 4),), ((1, 6), (0, 10)), ((1, 6), (0, 6))])
+def test_a_healthy_run_passes(check: Check, kills: tuple[tuple[int, int], ...]):
+    assert check(healthy(kills=kills).case()).verdict is Verdict.PASS
+
+
+RED: list[tuple[Check, Run, str]] = [
+    (check_completed, healthy().change("workload.exit", code=1), "exit code 1, 12 steps complete"),
+    (check_completed, healthy().change("workload.exit", code=None), "exit code none: it was ended by the harness"),
+    (check_completed, healthy().drop("step.end", rank=1, step=12), "exit code 0, 11 steps complete"),
+    (check_completed, healthy().asked(steps=13), "12 steps complete"),
+    (
+        check_resume_step,
+        healthy(kills=((1, 10),)).change("worker.start", {"attempt": 1, "rank": 1}, checkpoint=checkpoint_name(4)),
+        f"attempt 1, rank 1 was given {checkpoint_name(4)}, the last committed is {checkpoint_name(8)}",
+    ),
+    (
+        check_resume_step,
+        healthy().change("worker.start", {"attempt": 1, "rank": 0}, checkpoint=None, steps=0),
+        f"rank 0 was given None, the last committed is {checkpoint_name(4)}",
+    ),
+    (
+        check_resume_step,
+        healthy(kills=((1, 2),)).change("worker.start", {"attempt": 1}, checkpoint=checkpoint_name(4)),
+        f"rank 0 was given {checkpoint_name(4)}, the last committed is None",
+    ),
+    (
+        check_resume_step,
+        healthy().drop("restore.begin", rank=1),
+        f"attempt 1, rank 1 opened no file of {checkpoint_name(4)}",
+    ),
+    (check_steps, healthy().drop("step.end", attempt=1, rank=1, step=9), "rank 1: step 10 where 9 was due"),
+    (check_steps, healthy().drop("step.end", step=1), "rank 0: step 2 where 1 was due"),
+    (check_steps, healthy().again("step.end", {"attempt": 1, "rank": 0, "step": 9}), "rank 0: step 9 where 10 was due"),
+    (check_steps, healthy().change("step.end", {"attempt": 1, "step": 9}, step=8), "step 8 where 9 was due"),
+    (check_steps, healthy().drop("step.end", rank=0, step=12), "ranks end at different steps: {0: 11, 1: 12}"),
+    (check_steps, healthy().change("worker.start", {"attempt": 1}, steps=2), "rank 0: step 5 where 3 was due"),
+    (check_samples, healthy().drop("step.end", attempt=1, step=9), "8 samples never consumed (64, 65, 66, 67, 68, "),
+    (
+        check_samples,
+        healthy().change("step.end", {"rank": 0, "step": 9}, samples=[[64, 66]]),
+        "1 samples never consumed (67)",
+    ),
+    (
+        check_samples,
+        healthy().change("step.end", {"rank": 0, "step": 9}, samples=[[56, 59]]),
+        "4 samples never consumed (64, 65, 66, 67); 4 samples consumed twice (56, 57, 58, 59)",
+    ),
+    (
+        check_samples,
+        healthy().change("step.end", {"rank": 0, "step": 9}, samples=[[63, 67]]),
+        "1 samples consumed twice (63)",
+    ),
+    (
+        check_samples,
+        healthy(epoch=48).change("step.end", {"step": 3}, samples=[]),
+        "8 samples never consumed (16, 17, 18, 19, 20, ...)",  # in the first of the two epochs
+    ),
+    (
+        check_samples,
+        healthy(epoch=48).change("step.end", {"rank": 0, "step": 9}, samples=[[8, 11]]),
+        "4 samples consumed twice (8, 9, 10, 11)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("check", "run", "words"), RED)
+def test_damage_fails_and_is_named(check: Check, run: Run, words: str):
+    verdict, seen = verdict_and_words(check, run)
+    assert verdict is Verdict.FAIL
+    assert words in seen
+
+
+BLIND: list[tuple[Check, Run, str]] = [
+    (check_completed, healthy().drop("workload.exit"), "was not recorded"),
+    (check_resume_step, healthy(kills=()), "never restarted"),
+    (check_resume_step, healthy().drop("worker.start", attempt=1, rank=0), "attempt 1 was not seen on every rank"),
+    (check_resume_step, healthy().change("checkpoint.commit", step=None), "the step of checkpoint_000004 was not"),
+    (check_lost_steps, healthy().until("fault.confirmed"), "the job never resumed"),
+    (check_lost_steps, healthy().change("worker.start", {"attempt": 1}, steps=None), "the job never resumed"),
+    (check_lost_steps, healthy(kills=()), "the job never resumed"),
+    (check_steps, healthy().drop("step.end"), "no step was seen"),
+    (check_steps, healthy().drop("worker.start"), "no step was seen"),
+    (check_samples, healthy().change("step.end", samples=[]), "the workload told of no samples"),
+]
+
+
+@pytest.mark.parametrize(("check", "run", "words"), BLIND)
+def test_without_evidence_the_answer_is_unknown(check: Check, run: Run, words: str):
+    verdict, seen = verdict_and_words(check, run)
+    assert verdict is Verdict.UNKNOWN
+    assert words in seen
+
+
+def test_the_bound_on_lost_steps_is_interval_poll_and_report():
+    assert lost_steps_bound(healthy().case()) == 4 + 3 + 1  # a poll of 0.5 s covers 2.5 steps of 0.2 s
+    assert lost_steps_bound(healthy().asked(poll_s=2.0, checkpoint_every=10).case()) == 10 + 10 + 1
+
+
+@pytest.mark.parametrize(("resumed", "verdict"), [(12, Verdict.PASS), (6, Verdict.PASS), (5, Verdict.FAIL)])
+def test_more_lost_steps_than_the_bound_explains_fail(resumed: int, verdict: Verdict):
+    run = healthy(steps=16, kills=((1, 14),)).change("worker.start", {"attempt": 1}, steps=resumed)
+    finding = check_lost_steps(run.case())
+    assert finding.verdict is verdict
+    assert finding.evidence == {"lost": 14 - resumed}
+    assert f"resumed from {resumed}" in finding.seen
+
+
+def test_the_rank_that_resumed_furthest_back_counts():
+    run = healthy(steps=16, kills=((1, 14),)).change("worker.start", {"attempt": 1, "rank": 1}, steps=4)
+    assert check_lost_steps(run.case()).evidence == {"lost": 10}
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(6, 1), (7, 2), (12, 2), (20, 4)])
+def test_whole_and_partial_epochs_pass(steps: int, epochs: int):
+    finding = check_samples(healthy(steps=steps, epoch=48, kills=((1, 5),)).case())
+    assert finding.verdict is Verdict.PASS
+    assert f"48 samples, {epochs} epoch" in finding.seen
+
+
+def test_replayed_samples_after_a_rollback_are_counted_not_punished():
+    finding = check_samples(healthy(kills=((1, 7),)).case())
+    assert (finding.verdict, finding.evidence) == (Verdict.PASS, {"samples": 96, "replayed": 24})
+
+
+def test_the_lost_attempts_own_samples_do_not_matter():
+    run = healthy().change("step.end", {"attempt": 0, "step": 6}, samples=[[0, 3]])
+    assert check_samples(run.case()).verdict is Verdict.PASS
+
+
+def samples_of(run: Run, step: int, samples: dict[int, list[list[int]]]) -> Run:
+    """With other samples in one step, by rank."""
+    for rank, ranges in samples.items():
+        run = run.change("step.end", {"rank": rank, "step": step}, samples=ranges)
+    return run
+
+
+@pytest.mark.parametrize("left", [[], [[16, 18]]])
+def test_samples_that_one_rank_skips_in_the_first_of_two_epochs_fail(left: list[list[int]]):
+    run = samples_of(healthy(epoch=48), 3, {0: left})
+    assert check_samples(run.case()).verdict is Verdict.FAIL
+
+
+def test_a_batch_skipped_in_the_second_epoch_fails():
+    run = samples_of(healthy(steps=11, epoch=48), 9, {0: [], 1: []})
+    assert check_samples(run.case()).verdict is Verdict.FAIL
+
+
+def test_a_batch_replayed_in_the_last_step_fails():
+    run = samples_of(healthy(), 12, {0: [[80, 83]], 1: [[84, 87]]})
+    assert check_samples(run.case()).verdict is Verdict.FAIL

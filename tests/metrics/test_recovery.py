@@ -1,0 +1,185 @@
+"""The recovery timeline: phases that touch, sum to the total, and name the border that nobody saw."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metrics.recovery import PHASES, RESOLUTION_S, Recovery, check, recoveries, step_seconds
+from metrics.verdict import Verdict
+from tests.histories import PHASE_MS, STEP_MS, Run, healthy
+
+
+def only(run: Run) -> Recovery:
+    (found,) = recoveries(run.case())
+    return found
+
+
+def lasting_ns(recovery: Recovery) -> dict[str, int]:
+    return {phase.name: phase.end_ns - phase.begin_ns for phase in recovery.phases}
+
+
+def assert_contiguous(recovery: Recovery) -> None:
+    begin = recovery.fired_ns
+    for phase in recovery.phases:
+        assert phase.begin_ns == begin
+        assert phase.end_ns >= begin
+        begin = phase.end_ns
+    total_ns = recovery.phases[-1].end_ns - recovery.fired_ns
+    assert sum(lasting_ns(recovery).values()) == total_ns
+    assert sum(phase.seconds for phase in recovery.phases) == pytest.approx(recovery.total_s, abs=1e-3)
+
+
+def test_every_phase_lasts_to_the_nanosecond_what_its_borders_say():
+    wanted = {name: ms * 1_000_000 for name, ms in PHASE_MS.items()}
+    assert lasting_ns(only(healthy())) == {**wanted, "replay": 3 * STEP_MS * 1_000_000}
+
+
+def test_phases_are_contiguous_and_sum_to_the_total():
+    recovery = only(healthy())
+    assert_contiguous(recovery)
+    assert list(lasting_ns(recovery)) == list(PHASES)
+    assert recovery.total_s == pytest.approx((sum(PHASE_MS.values()) + 3 * STEP_MS) / 1e3)
+
+
+def test_every_phase_states_its_resolution():
+    assert PHASES.keys() == RESOLUTION_S.keys()
+
+
+def test_lost_steps_are_the_last_step_of_all_minus_the_resume_step():
+    recovery = only(healthy(kills=((1, 7),)))
+    assert (recovery.before, recovery.resumed, recovery.lost_steps) == (7, 4, 3)
+
+
+def test_without_a_checkpoint_nothing_is_restored_and_setup_ends_with_the_data():
+    recovery = only(healthy(kills=((1, 2),)))
+    assert_contiguous(recovery)
+    assert (recovery.resumed, recovery.lost_steps) == (0, 2)
+    assert lasting_ns(recovery)["setup"] == PHASE_MS["setup"] * 1_000_000
+    assert lasting_ns(recovery)["restore"] == 0
+
+
+def test_without_a_checkpoint_and_data_told_the_setup_counts_as_replay():
+    recovery = only(healthy(kills=((1, 2),)).drop("data.begin", attempt=1))
+    assert lasting_ns(recovery)["setup"] == 0
+    assert lasting_ns(recovery)["replay"] == (PHASE_MS["setup"] + 3 * STEP_MS) * 1_000_000
+
+
+def test_a_fault_after_the_last_step_is_recovered_when_the_last_step_is_done_again():
+    recovery = only(healthy(steps=11, kills=((1, 11),)))
+    assert (recovery.before, recovery.missing) == (11, "")
+    assert lasting_ns(recovery)["replay"] == 3 * STEP_MS * 1_000_000
+
+
+def test_a_warned_job_spends_its_grace_between_preempting_and_restarting():
+    where = {"attempt": 0, "from": "RUNNING"}
+    run = healthy().change("controller.state", where, to="PREEMPTING")
+    run = run.again("controller.state", where, ms=60, **{"from": "PREEMPTING", "to": "RESTARTING"})
+    lasting = lasting_ns(only(run))
+    assert (lasting["detect"], lasting["grace"]) == (300_000_000, 60_000_000)
+    assert lasting["teardown"] == (PHASE_MS["teardown"] - 60) * 1_000_000
+
+
+def test_each_of_two_faults_has_its_own_recovery():
+    found = recoveries(healthy(kills=((1, 6), (0, 10))).case())
+    assert [(r.injection, r.attempt, r.before, r.resumed) for r in found] == [("kill-0", 0, 6, 4), ("kill-1", 1, 10, 8)]
+    for recovery in found:
+        assert_contiguous(recovery)
+
+
+MISSING = [
+    ("teardown", healthy().drop("process.exit", attempt=0, rank=0)),
+    ("schedule", healthy().drop("schedule.begin", attempt=1)),
+    ("schedule", healthy().drop("attempt.start", attempt=1)),
+    ("schedule", healthy().change("attempt.start", {"attempt": 1}, placement_ms=None)),
+    ("rendezvous", healthy().drop("pg.init.end", attempt=1)),
+    ("setup", healthy().drop("restore.begin", rank=1)),
+    ("restore", healthy().drop("restore.end", rank=0)),
+]
+LATER = [
+    ("detect", healthy().until("fault.confirmed")),
+    ("schedule", healthy().until("process.exit", attempt=0, rank=0)),
+    ("replay", healthy().until("step.end", attempt=1, step=6)),
+    ("replay", healthy().drop("step.end", attempt=1, rank=1, step=7)),
+]
+
+
+@pytest.mark.parametrize(("phase", "run"), MISSING + LATER)
+def test_a_border_that_nobody_saw_is_named_and_ends_the_timeline(phase: str, run: Run):
+    recovery = only(run)
+    assert recovery.missing == phase
+    assert list(lasting_ns(recovery)) == list(itertools.takewhile(lambda name: name != phase, PHASES))
+    assert check(run.case()).verdict is not Verdict.PASS
+
+
+@pytest.mark.parametrize(("phase", "run"), MISSING)
+def test_a_job_that_came_back_with_an_inner_border_unseen_is_unknown(phase: str, run: Run):
+    assert check(run.case()).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(("phase", "run"), LATER[:3])
+def test_a_history_cut_in_the_middle_of_a_recovery_is_unknown(phase: str, run: Run):
+    assert check(run.case()).verdict is Verdict.UNKNOWN
+
+
+def test_the_end_of_the_next_attempt_does_not_pass_for_the_detection():
+    assert only(healthy().drop("controller.state", attempt=0, to="RESTARTING")).missing == "detect"
+
+
+def test_a_job_that_never_came_back_fails():
+    run = healthy()
+    for kind in ("step.end", "state", "checkpoint.commit"):
+        run = run.drop(kind, attempt=1)
+    finding = check(run.change("workload.exit", code=None).case())
+    assert finding.verdict is Verdict.FAIL
+    assert "after kill-0 no event ends the phase 'replay'" in finding.seen
+
+
+def test_a_recovery_within_the_bound_passes_and_tells_its_phases():
+    finding = check(healthy().case())
+    assert finding.verdict is Verdict.PASS
+    assert finding.seen == "5.04 s, slowest phase start 2.00 s"
+    (told,) = finding.evidence["recoveries"]
+    assert told["phases"] == {**{name: ms / 1e3 for name, ms in PHASE_MS.items()}, "replay": 0.6}
+
+
+@pytest.mark.parametrize(("bound", "verdict"), [(5.04, Verdict.PASS), (5.039, Verdict.FAIL)])
+def test_the_bound_is_the_longest_recovery_allowed(bound: float, verdict: Verdict):
+    assert check(healthy().asked(recover_within_s=bound).case()).verdict is verdict
+
+
+def test_without_a_fault_there_is_no_recovery_to_judge():
+    finding = check(healthy(kills=()).case())
+    assert (finding.verdict, finding.seen) == (Verdict.UNKNOWN, "no fault fired")
+
+
+def test_a_recovery_cut_short_by_the_next_fault_is_judged_by_that_ones():
+    run = healthy(kills=((1, 6), (0, 6)))
+    first, second = recoveries(run.case())
+    assert (first.missing, second.missing) == ("replay", "")
+    assert check(run.case()).verdict is Verdict.PASS
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.lists(st.integers(-3_000_000_000, 3_000_000_000), min_size=80, max_size=80))
+def test_clocks_that_disagree_never_make_a_phase_negative_or_leave_a_hole(shifts: list[int]):
+    run = healthy()
+    moved = [
+        event if event.kind == "fault.fired" else msgspec.structs.replace(event, wall_ns=event.wall_ns + shift)
+        for event, shift in zip(run.events, itertools.cycle(shifts), strict=False)
+    ]
+    for recovery in recoveries(Run(run.record, tuple(moved)).case()):
+        if recovery.phases:
+            assert_contiguous(recovery)
+
+
+def test_the_time_of_a_step_is_measured_before_any_fault():
+    assert step_seconds(healthy().case().attempts) == pytest.approx(STEP_MS / 1e3)
+
+
+def test_one_step_has_no_step_time():
+    assert step_seconds(healthy().until("step.end", rank=0, step=1).case().attempts) is None
