@@ -109,9 +109,9 @@ class HistoryWriter:
         """Tell one more observer of every event from now on."""
         self._observers.append(observer)
 
-    def emit(self, kind: str, **fields: Any) -> Event:
-        """Record an event of the harness, now."""
-        wall, mono = time.time_ns(), time.monotonic_ns()
+    def emit(self, kind: str, wall_ns: int = 0, mono_ns: int = 0, **fields: Any) -> Event:
+        """Record an event of the harness, now or at the given time."""
+        wall, mono = wall_ns or time.time_ns(), mono_ns or time.monotonic_ns()
         event = Event(kind=kind, wall_ns=wall, mono_ns=mono, node="harness", pid=os.getpid(), **fields)
         self.append(event)
         return event

@@ -24,40 +24,50 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM reached the harness."""
 
 
+@dataclass(frozen=True)
+class Exit:
+    """A worker process that is gone: the event of its start, and when its end was seen (nanoseconds)."""
+
+    start: Event
+    wall_ns: int
+    mono_ns: int
+    seen: str
+
+    @classmethod
+    def now(cls, start: Event, seen: str) -> Exit:
+        """It is seen to be gone: ``at once`` by its pidfd, or ``late``, being gone before anyone looked."""
+        return cls(start, time.time_ns(), time.monotonic_ns(), seen)
+
+
 @dataclass
 class ExitWatch:
     """Tells of the exit of worker processes as it happens, by pidfds: no poll, no other's process by mistake."""
 
-    writer: HistoryWriter
     _poll: select.poll = field(default_factory=select.poll, init=False)
     _workers: dict[int, Event] = field(default_factory=dict, init=False)
 
-    def add(self, start: Event) -> None:
-        """Watch the worker that an event ``worker.start`` announces; one that is gone already is told at once."""
+    def add(self, start: Event) -> Exit | None:
+        """Watch the worker that an event ``worker.start`` announces; one that is gone already is returned."""
         identity = Identity(start.pid, int(start.data["start"]))
         try:
             handle = os.pidfd_open(start.pid)
         except ProcessLookupError:
-            self._gone(start, seen="late")
-            return
-        if identity.alive():
-            self._poll.register(handle, select.POLLIN)
-            self._workers[handle] = start
-        else:
+            return Exit.now(start, "late")
+        if not identity.alive():
             os.close(handle)
-            self._gone(start, seen="late")
+            return Exit.now(start, "late")
+        self._poll.register(handle, select.POLLIN)
+        self._workers[handle] = start
+        return None
 
-    def wait(self, seconds: float) -> None:
-        """Wait for exits up to a time, and tell of each."""
+    def wait(self, seconds: float) -> list[Exit]:
+        """Wait for exits up to a time."""
+        gone = []
         for handle, _ in self._poll.poll(seconds * 1000):
-            start = self._workers.pop(handle)
+            gone.append(Exit.now(self._workers.pop(handle), "at once"))
             self._poll.unregister(handle)
             os.close(handle)
-            self._gone(start, seen="at once")
-
-    def _gone(self, start: Event, seen: str) -> None:
-        data = {"pid": start.pid, "start": start.data["start"], "seen": seen}
-        self.writer.emit("process.exit", attempt=start.attempt, rank=start.rank, data=data)
+        return gone
 
     def close(self) -> None:
         """Stop watching."""
@@ -81,7 +91,7 @@ class Watch:
 
     def __post_init__(self) -> None:
         self._tail = Tail(self.directory)
-        self._exits = ExitWatch(self.writer)
+        self._exits = ExitWatch()
 
     @property
     def expired(self) -> bool:
@@ -99,12 +109,28 @@ class Watch:
         return True
 
     def look(self, seconds: float = LOOK_S) -> None:
-        """Take in what happened, waiting for exits up to a time."""
-        self._exits.wait(seconds)
+        """Take in what happened, waiting for exits up to a time.
+
+        What a process wrote before its end is taken in before its end.
+        """
+        gone = self._exits.wait(seconds)
         for event in self._tail.new():
             self.writer.append(event)
-            if event.kind == "worker.start":
-                self._exits.add(event)
+            if event.kind == "worker.start" and (late := self._exits.add(event)):
+                gone.append(late)
+        for end in gone:
+            self._tell(end)
+
+    def _tell(self, end: Exit) -> None:
+        start = end.start
+        self.writer.emit(
+            "process.exit",
+            wall_ns=end.wall_ns,
+            mono_ns=end.mono_ns,
+            attempt=start.attempt,
+            rank=start.rank,
+            data={"pid": start.pid, "start": start.data["start"], "seen": end.seen},
+        )
 
     def close(self) -> None:
         """Take in the latest events and let go of the workers; ``look`` still works."""

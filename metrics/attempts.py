@@ -31,10 +31,12 @@ class Attempt:
 
     @property
     def step_of_all(self) -> int:
-        """The last step that every rank completed; 0 when some rank completed none."""
-        if not self.steps or len(self.steps) < self.world_size:
+        """The last step that every rank had completed: its own last one, else the one that it resumed from."""
+        if len(self.starts) < self.world_size:
             return 0
-        return min(events[-1].step or 0 for events in self.steps.values())
+        done = {rank: start.data["steps"] or 0 for rank, start in self.starts.items()}
+        done |= {rank: events[-1].step or 0 for rank, events in self.steps.items() if events}
+        return min(done.values(), default=0)
 
     @property
     def checkpoints_given(self) -> dict[int, str | None]:
@@ -58,7 +60,6 @@ def attempts_of(history: History) -> list[Attempt]:
 
 def _take(attempt: Attempt, event: Event) -> None:
     by_rank = {
-        "worker.start": attempt.starts,
         "restore.begin": attempt.restore_begins,
         "restore.end": attempt.restore_ends,
         "data.begin": attempt.data_begins,
@@ -77,6 +78,10 @@ def _take(attempt: Attempt, event: Event) -> None:
             attempt.states.append(event)
         case "checkpoint.commit":
             attempt.commits.append(event)
+        case "worker.start" if event.rank is not None:
+            # A group that failed to start has the number of the next one, whose workers then take its place.
+            attempt.starts[event.rank] = event
+            attempt.exits.pop(event.rank, None)
         case kind if kind in by_rank and event.rank is not None:
             by_rank[kind].setdefault(event.rank, event)
 

@@ -17,7 +17,7 @@ def check(case: Case) -> Finding:
     restarts = len(case.attempts) - 1
     retries = [e.data["decision"] for e in case.history.select("controller.decision")]
     evidence = {"restarts": restarts, "budget": budget, "decisions": retries}
-    seen = f"{restarts} restarts; the controller decided {', '.join(retries) or 'nothing'}"
+    seen = f"{restarts} restart{'s' if restarts != 1 else ''}; the controller decided {', '.join(retries) or 'nothing'}"
     within = budget is not None and (budget == -1 or restarts <= budget)
     good = within and restarts == fired and len(retries) == fired and all(decision == "RETRY" for decision in retries)
     return Finding(name, Verdict.PASS if good else Verdict.FAIL, expected, seen, evidence=evidence)

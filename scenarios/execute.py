@@ -22,7 +22,7 @@ from chaos import ledger as ledgers
 from chaos.agent.plan import Plan
 from chaos.cluster.local import ClusterFailed, LocalCluster
 from chaos.exits import UsageError
-from chaos.history import HistoryWriter, Observer
+from chaos.history import SCHEMA, HistoryWriter, Observer
 from chaos.ledger import Ledger
 from chaos.logs import collect_logs
 from chaos.runner import Conduct
@@ -101,13 +101,13 @@ def open_run(request: Request, observers: Iterable[Observer]) -> Run:
         )
     try:
         request = with_data(request, directory)
-    except UsageError:
+    except (UsageError, OSError) as error:
         shutil.rmtree(directory)
-        raise
+        raise UsageError(f"no training data below {directory}: {error}") from error
     (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record(request, run_id)), indent=1))
     ledger = Ledger.open(directory, run_id)
     writer = HistoryWriter(directory, observers)
-    writer.emit("run.start", data={"schema": 1, "run": run_id, "process_started": psutil.Process().create_time()})
+    writer.emit("run.start", data={"schema": SCHEMA, "run": run_id, "process_started": psutil.Process().create_time()})
     return Run(request, directory, run_id, writer, ledger)
 
 

@@ -22,9 +22,6 @@ from chaos.agent.events import EventWriter, harmless
 from chaos.agent.plan import Plan
 from chaos.process import current
 
-PATH = "chaos.agent.callback.Agent"
-"""What to add to ``RAY_TRAIN_CALLBACKS``."""
-
 
 class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallback, TrainContextCallback):
     """Made in the driver, pickled to the controller, and pickled anew to the workers of every group.
@@ -37,6 +34,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         self.plan = Plan.from_environment()
         self.attempt = 0
         self.reports = 0
+        self._reports_before = 0
         self.steps_of: dict[str, int] = {}
         self._writer: EventWriter | None = None
 
@@ -99,7 +97,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
     @harmless
     def after_worker_group_start(self, worker_group: Any) -> None:
         """The group's actors are ready: a new attempt begins, and its process group is set up next."""
-        attempt, self.attempt = self.attempt, self.attempt + 1
+        attempt, self.attempt, self.reports = self.attempt, self.attempt + 1, 0
         workers = [
             {"rank": w.distributed_context.world_rank, "pid": w.metadata.pid, "node": w.metadata.node_ip}
             for w in worker_group.get_workers()
@@ -155,6 +153,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         path = context.checkpoint.path if context.checkpoint is not None else None
         name = os.path.basename(path.rstrip("/")) if path else None
         steps = self.steps_of.get(name) if name else 0
+        self._reports_before = context.report_call_index
         me = session.Session(self.plan, writer, rank, self.attempt, steps or 0)
         data = {"checkpoint": name, "steps": steps, "start": current().start}
         writer.emit("worker.start", data=data)
@@ -176,7 +175,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
             return
         context = _train_context()
         if context.get_world_rank() == 0:
-            mark = self.plan.board / f"report-{self.attempt}-{context.report_call_index + 1}"
+            mark = self.plan.board / f"report-{self.attempt}-{context.report_call_index - self._reports_before + 1}"
             mark.write_text(str(me.step))
         self._emit("report.begin", step=me.step)
 

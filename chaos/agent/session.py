@@ -14,6 +14,9 @@ from chaos.agent.events import EventWriter, harmless
 from chaos.agent.plan import Injection, Plan
 from chaos.faults.base import find_fault
 
+NEAR = 8
+"""How many callers up from an optimizer's step the one is looked for that only makes state."""
+
 
 class Session:
     """Counts optimizer steps, gathers what the workload volunteers, and fires what is armed for this rank."""
@@ -73,10 +76,9 @@ class Session:
     @harmless
     def _after_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Several optimizers fold into one step: a step is counted by the optimizer that has stepped most often."""
-        count = self._counts.get(id(optimizer), 0) + 1
-        if count == 1 and _only_makes_state():
+        if _only_makes_state():
             return
-        self._counts[id(optimizer)] = count
+        count = self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
         if self._steps_before + count <= self.step:
             return
         self.step = self._steps_before + count
@@ -106,7 +108,9 @@ class Session:
 def _only_makes_state() -> bool:
     """Whether torch takes this step to make empty optimizer state before a load: it is none of the training's."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
+    for _ in range(NEAR):
+        if frame is None:
+            return False
         if frame.f_code.co_name == "_init_optim_state":
             return True
         frame = frame.f_back

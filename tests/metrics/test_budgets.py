@@ -26,7 +26,7 @@ RED = [
     (healthy().again("controller.decision"), "the controller decided RETRY, RETRY"),
     (healthy().drop("controller.decision"), "the controller decided nothing"),
     (healthy().until("process.exit", attempt=0, rank=0), "0 restarts"),
-    (healthy().again("fault.fired"), "1 restarts"),
+    (healthy().again("fault.fired"), "1 restart;"),
 ]
 
 

@@ -151,6 +151,6 @@ MUTANTS = {
             frozenset({"completed", "recovered", "restarts"}),
             save_rank_zero_only,
         ),
-        Mutant("ignores-checkpoint", "resume-step", DIFFERS, ignore_checkpoint),
+        Mutant("ignores-checkpoint", "resume-step", DIFFERS | {"completed", "checkpoints"}, ignore_checkpoint),
     )
 }
