@@ -41,20 +41,28 @@ def tree_digests(tree: Mapping[str, Any]) -> dict[str, str]:
     for name, leaf in _leaves(tree, ""):
         if isinstance(leaf, torch.Tensor):
             shape, offsets, piece = _placed(leaf)
-            if piece.numel() or not shape:
+            if piece.numel() or piece is leaf:  # torch stores no empty shard, but an empty plain tensor
                 found[piece_key(name, offsets)] = tensor_digest(name, shape, offsets, piece)
         else:
             found[name] = value_digest(name, leaf)
     return found
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
+def _leaves(tree: Mapping[Any, Any] | list[Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Names and values as torch's own flattening of a checkpoint gives them."""
+    for key, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{name}.")
-        else:
+        if _is_leaf(value):
             yield name, value
+        else:
+            yield from _leaves(value, f"{name}.")
+
+
+def _is_leaf(value: Any) -> bool:
+    """Mappings are opened, and lists that hold tensors or anything that is opened itself."""
+    if isinstance(value, Mapping):
+        return False
+    return not isinstance(value, list) or all(_is_leaf(v) and not isinstance(v, torch.Tensor) for v in value)
 
 
 def _placed(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.Tensor]:

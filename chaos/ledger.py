@@ -7,7 +7,7 @@ is dead is undone by ``heal``: by the next ``aftershock heal``, or at the start 
 from __future__ import annotations
 
 import contextlib
-import getpass
+import errno
 import json
 import os
 import shutil
@@ -33,7 +33,7 @@ LONGEST_BELOW = len("/12345678/head/session_2026-01-01_00-00-00_123456_1234567/s
 
 def registry() -> Path:
     """Where the working directories of this user's runs lie, short enough for Ray's socket names."""
-    return Path(tempfile.gettempdir(), f"aftershock-{getpass.getuser()}")
+    return Path(tempfile.gettempdir()).resolve() / f"aftershock-{os.getuid()}"
 
 
 def check_registry() -> None:
@@ -75,7 +75,9 @@ class Ledger:
         self.intend("directory", path=str(folder))
         registry().mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
-        (folder / POINTER).write_text(str(self.path.resolve()))
+        me = current()
+        pointer = {"ledger": str(self.path.resolve()), "pid": me.pid, "start": me.start}
+        (folder / POINTER).write_text(json.dumps(pointer))
         return folder
 
     def intend(self, kind: str, **recipe: Any) -> int:
@@ -103,7 +105,9 @@ class Ledger:
 def _append(path: Path, record: dict[str, Any]) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(handle, json.dumps(record).encode() + b"\n")
+        line = json.dumps(record).encode() + b"\n"
+        if os.write(handle, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         os.fsync(handle)
     finally:
         os.close(handle)
@@ -129,6 +133,8 @@ class Account:
         if not records or records[0].get("schema") != SCHEMA:
             raise ValueError(f"{path} is no ledger of this version")
         head, entries, sessions = records[0], {}, set()
+        if not isinstance(head.get("owner"), dict) or not isinstance(head.get("run"), str):
+            raise ValueError(f"{path} is no ledger: it does not name its run and owner")
         for record in records[1:]:
             if "entry" in record:
                 entries[record["entry"]] = record
@@ -148,9 +154,11 @@ class Account:
 def _records(path: Path) -> Iterator[dict[str, Any]]:
     for line in path.read_bytes().split(b"\n"):
         try:
-            yield json.loads(line)
+            record = json.loads(line)
         except ValueError:
             continue
+        if isinstance(record, dict):
+            yield record
 
 
 def undo(path: Path) -> list[str]:
@@ -181,17 +189,26 @@ class StillAlive(Exception):
 )
 def _end_processes(account: Account, entry: dict[str, Any]) -> None:
     """Kill whatever provably belongs to the run until nothing is left; new children are found on the next pass."""
-    left = ours(account.run_id, account.sessions, account.workspace)
+    left = _alive(account)
     for identity in left:
         identity.send(signal.SIGKILL)
     if left:
         raise StillAlive(f"still alive after SIGKILL: {', '.join(str(identity.pid) for identity in left)}")
 
 
+def _alive(account: Account) -> list[Identity]:
+    """The run's processes; while a process executes another program its environment is empty, so look twice."""
+    look = (account.run_id, account.sessions, account.workspace)
+    if left := ours(*look):
+        return left
+    time.sleep(0.05)
+    return ours(*look)
+
+
 def _remove_directory(account: Account, entry: dict[str, Any]) -> None:
     """Remove a directory that the run made, which must lie in the registry of this user."""
     folder = Path(entry["path"])
-    if folder.parent != registry():
+    if folder.resolve().parent != registry():
         raise ValueError(f"{folder} is not in {registry()}, so it is left alone")
     if folder.exists():
         shutil.rmtree(folder)
@@ -220,11 +237,12 @@ def heal() -> list[Healing]:
 
 def _heal_one(folder: Path) -> Healing:
     try:
-        account = Account.read(Path((folder / POINTER).read_text()))
-    except (OSError, ValueError):
+        pointer = json.loads((folder / POINTER).read_text())
+        if Identity(pointer["pid"], pointer["start"]).alive():
+            return Healing(folder.name, "left alone: its harness is running")
+        account = Account.read(Path(pointer["ledger"]))
+    except (OSError, ValueError, KeyError, TypeError):
         return _heal_without_ledger(folder)
-    if account.owner.alive():
-        return Healing(account.run_id, "left alone: its harness is running")
     errors = undo(account.path)
     return Healing(account.run_id, "not healed" if errors else "healed", tuple(errors))
 

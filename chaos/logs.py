@@ -25,8 +25,9 @@ def collect_logs(workspace: Path, target: Path, secret: str) -> None:
 
 def _copy(source: Path, target: Path, secret: str) -> None:
     with source.open("rb") as stream:
-        stream.seek(max(0, source.stat().st_size - LARGEST))
-        text = stream.read()
+        # So much more that a secret across the cut is seen whole, and struck out before the cut.
+        stream.seek(max(0, source.stat().st_size - LARGEST - len(secret)))
+        text = stream.read().replace(secret.encode(), b"<secret>")[-LARGEST:]
     if text:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(text.replace(secret.encode(), b"<secret>"))
+        target.write_bytes(text)

@@ -87,7 +87,7 @@ def carries_marker(pid: int, run_id: str) -> bool:
 
 def holds_file_below(pid: int, folder: Path) -> bool:
     """Whether the process has a file open, or its working directory, below that folder; unreadable counts as no."""
-    prefix = f"{folder}/"
+    prefix = f"{folder.resolve()}/"
     try:
         names = [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]
     except OSError:

@@ -51,4 +51,9 @@ def check_history(case: Case) -> Finding:
     if errors := case.history.select("agent.error"):
         seen = f"the agent failed {len(errors)} times, first: {errors[0].data['error']}"
         return Finding(name, Verdict.UNKNOWN, expected, seen)
-    return Finding(name, Verdict.PASS, expected, f"{len(case.history.events)} events")
+    return Finding(name, Verdict.PASS, expected, f"{_count(case)} events")
+
+
+def _count(case: Case) -> int:
+    """Events of the run itself: that it has been judged is none of them, so that every judging counts the same."""
+    return sum(event.kind != "run.judged" for event in case.history)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ class Group(click.Group):
             code = super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.exceptions.Exit as error:
             code = error.exit_code
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message())
+            code = ExitCode.PASS
         except click.ClickException as error:
             click.echo(f"aftershock: {error.format_message()}", err=True)
             code = ExitCode.USAGE
@@ -42,6 +46,9 @@ class Group(click.Group):
         except (click.Abort, KeyboardInterrupt):
             click.echo("aftershock: interrupted", err=True)
             code = ExitCode.ABORTED
+        except Exception as error:
+            click.echo(f"{traceback.format_exc()}aftershock: a defect of the harness: {error!r}", err=True)
+            code = ExitCode.BUG
         sys.exit(int(code or 0))
 
 

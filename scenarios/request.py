@@ -14,7 +14,6 @@ from chaos.agent.plan import Injection
 from chaos.exits import UsageError
 from scenarios.scenario import Scenario, Shape, check_injections, find_scenario
 from trainer.config import TrainerConfig
-from trainer.corpus import corpus_directory, epoch_rows
 
 SHARED = ("workers", "steps", "checkpoint_every", "keep", "max_failures")
 """Numbers that are both the scenario's and the trainer's."""
@@ -66,13 +65,11 @@ def resolve(name: str, options: Options) -> Request:
     Raises UsageError for whatever cannot be run, naming the value and the way out.
     """
     scenario = find_scenario(name)
-    shape, settings = _split(scenario.shape, options)
-    injections = scenario.inject(shape)
-    check_injections(injections, shape)
-    chosen = {
-        field: getattr(shape, field) for field in ("workers", "steps", "checkpoint_every", "keep", "max_failures")
-    }
     try:
+        shape, settings = _split(scenario.shape, options)
+        injections = scenario.inject(shape)
+        check_injections(injections, shape)
+        chosen = {field: getattr(shape, field) for field in SHARED}
         config = TrainerConfig(**{**settings, **chosen, "seed": options.seed, "name": scenario.name})
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -84,6 +81,8 @@ def with_data(request: Request, directory: Path) -> Request:
 
     Raises UsageError when they cannot be trained on.
     """
+    from trainer.corpus import corpus_directory, epoch_rows  # pyarrow, which a mistake in the command need not wait for
+
     try:
         root = corpus_directory(request.config, str(directory))
     except ValueError as error:

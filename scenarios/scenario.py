@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,6 +27,14 @@ class Shape:
     max_failures: int = 3
     poll_s: float = 0.5
     recover_within_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "steps", "checkpoint_every", "keep", "step"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("poll_s", "recover_within_s"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} must be a positive number of seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +92,8 @@ def check_injections(injections: tuple[Injection, ...], shape: Shape) -> None:
 
     Raises UsageError naming the value and the way out.
     """
+    if not injections:
+        raise UsageError(f"nothing would be injected with max_failures={shape.max_failures}: use 1 or more")
     for injection in injections:
         if not 0 <= injection.rank < shape.workers:
             raise UsageError(

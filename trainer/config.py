@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,8 @@ class TrainerConfig:
         self._require(self.max_failures >= -1, "max_failures", "must be -1 (no limit) or more")
         self._require(0 <= self.dropout < 1, "dropout", "must be in [0, 1)")
         self._require(self.learning_rate > 0, "learning_rate", "must be positive")
+        self._require(self.seed < 2**63, "seed", "must be less than 2**63")
+        self._require(0 <= self.weight_decay < math.inf, "weight_decay", "must not be negative")
         self._require(self.clip_norm > 0, "clip_norm", "must be positive")
         self._require(self.dtype in DTYPES, "dtype", f"must be one of {', '.join(DTYPES)}")
         self._require(self.placement in PLACEMENTS, "placement", f"must be one of {', '.join(PLACEMENTS)}")

@@ -62,17 +62,42 @@ def check_corpus(config: TrainerConfig, root: Path) -> None:
     files = training_files(root)
     if not files:
         raise ValueError(f"data={root}: no *.parquet file there")
-    missing = {"id", "tokens"} - set(pq.read_schema(files[0]).names)
+    expected = 0
+    for file in files:
+        try:
+            expected = _check_file(config, pq.ParquetFile(file), expected)
+        except (ValueError, OSError, pa.ArrowException) as error:
+            raise ValueError(f"data={root}: {file.name} {error}") from error
+    if expected < config.global_batch:
+        raise ValueError(f"data={root}: {expected} sequences do not fill one global batch of {config.global_batch}")
+
+
+def _check_file(config: TrainerConfig, file: pq.ParquetFile, expected: int) -> int:
+    """Check one file whose ids should go on from ``expected``; returns what the next file should begin with."""
+    missing = {"id", "tokens"} - set(file.schema_arrow.names)
     if missing:
-        raise ValueError(f"data={root}: {files[0].name} has no column {', '.join(sorted(missing))}")
-    length = len(pq.ParquetFile(files[0]).read_row_group(0, columns=["tokens"])["tokens"][0])
-    if length != config.sequence_length + 1:
+        raise ValueError(f"has no column {', '.join(sorted(missing))}")
+    column = file.schema_arrow.names.index("id")
+    for group in range(file.metadata.num_row_groups):
+        described = file.metadata.row_group(group)
+        ids = described.column(column).statistics
+        first, last = (ids.min, ids.max) if ids is not None else (None, None)
+        if (first, last) != (expected, expected + described.num_rows - 1):
+            raise ValueError(f"holds ids {first} to {last} where {expected} and on are due: ids count rows from 0")
+        expected += described.num_rows
+    if file.metadata.num_rows:
+        _check_tokens(config, file.read_row_group(0, columns=["tokens"])["tokens"][0].as_py())
+    return expected
+
+
+def _check_tokens(config: TrainerConfig, tokens: object) -> None:
+    if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
+        raise ValueError("holds no lists of whole numbers in its column tokens")
+    if len(tokens) != config.sequence_length + 1:
         raise ValueError(
-            f"data={root}: sequences hold {length} tokens, and sequence_length={config.sequence_length} needs "
+            f"holds sequences of {len(tokens)} tokens, and sequence_length={config.sequence_length} needs "
             f"{config.sequence_length + 1} (one more, to predict)"
         )
-    if rows(root) < config.global_batch:
-        raise ValueError(f"data={root}: {rows(root)} sequences do not fill one global batch of {config.global_batch}")
 
 
 def write_corpus(config: TrainerConfig, root: Path) -> None:

@@ -36,7 +36,8 @@ class SlotRandomness:
     @classmethod
     def seeded(cls, seed: int, slots: range, device: torch.device) -> SlotRandomness:
         """Give every slot of this rank a state of its own, derived from the seed."""
-        states = {m: torch.Generator(device).manual_seed(seed * 1_000_003 + m + 1).get_state() for m in slots}
+        seeds = {slot: (seed * 1_000_003 + slot + 1) % 2**63 for slot in slots}
+        states = {slot: torch.Generator(device).manual_seed(own).get_state() for slot, own in seeds.items()}
         return cls(device, states)
 
     def enter(self, slot: int) -> None:

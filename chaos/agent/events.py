@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import math
 import os
 import sys
 import time
@@ -41,7 +43,23 @@ class EventWriter:
             **self.common,
             **fields,
         }
-        os.write(self._handle, json.dumps(record, separators=(",", ":")).encode() + b"\n")
+        os.write(self._handle, _encode(record) + b"\n")
+
+
+def _encode(record: dict[str, Any]) -> bytes:
+    """One line of JSON; a number that JSON lacks, as the loss of a diverged run, becomes its name in words."""
+    try:
+        return json.dumps(record, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_finite(record), separators=(",", ":")).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 _latest: EventWriter | None = None
@@ -62,9 +80,9 @@ def harmless(method: F) -> F:
 
 
 def _tell(text: str) -> None:
-    """Record a mistake of the agent's; where even that fails, standard error is what is left."""
-    try:
-        if _latest is not None:
+    """Record a mistake of the agent's; where that is not possible, standard error is what is left."""
+    if _latest is not None:
+        with contextlib.suppress(OSError):
             _latest.emit("agent.error", data={"error": text})
-    except OSError:
-        print(f"aftershock: {text}", file=sys.stderr)
+            return
+    print(f"aftershock: {text}", file=sys.stderr)

@@ -86,16 +86,34 @@ def pieces(folder: Path) -> Iterator[Piece]:
     Raises BadCheckpoint when a file is missing or cut, or a piece cannot be decoded.
     """
     metadata = read_metadata(folder)
-    for index, info in sorted((metadata.storage_data or {}).items(), key=lambda item: _place(item[1])):
-        described = metadata.state_dict_metadata[index.fqn]
-        value = _decode(folder / info.relative_path, info.offset, info.length, index.fqn)
-        if isinstance(described, TensorStorageMetadata):
-            offsets = tuple(index.offset) if index.offset is not None else (0,) * len(described.size)
-            digest = tensor_digest(index.fqn, tuple(described.size), offsets, value)
-            small = value if value.numel() <= 16 else None
-            yield Piece(piece_key(index.fqn, offsets), info.relative_path, digest, small)
-        else:
-            yield Piece(index.fqn, info.relative_path, value_digest(index.fqn, value), value)
+    try:
+        places = sorted((metadata.storage_data or {}).items(), key=lambda item: _place(item[1]))
+        for index, info in places:
+            piece = _piece(folder, index, info, metadata.state_dict_metadata[index.fqn])
+            if piece is not None:
+                yield piece
+    except BadCheckpoint:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        raise BadCheckpoint(f"{folder / METADATA} contradicts itself: {error!r}") from error
+
+
+def _piece(folder: Path, index: Any, info: Any, described: Any) -> Piece | None:
+    """One piece, read and decoded; None for the empty shard of a tensor that is not empty."""
+    file = folder / info.relative_path
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise BadCheckpoint(f"{folder / METADATA} points outside the checkpoint: {info.relative_path}")
+    if info.offset < 0 or info.length < 0:
+        raise BadCheckpoint(f"{folder / METADATA} places {index.fqn} at {info.offset}, {info.length} bytes long")
+    value = _decode(file, info.offset, info.length, index.fqn)
+    if not isinstance(described, TensorStorageMetadata):
+        return Piece(index.fqn, info.relative_path, value_digest(index.fqn, value), value)
+    if not value.numel() and described.size.numel():
+        return None
+    offsets = tuple(index.offset) if index.offset is not None else (0,) * len(described.size)
+    digest = tensor_digest(index.fqn, tuple(described.size), offsets, value)
+    small = value if value.numel() <= 16 else None
+    return Piece(piece_key(index.fqn, offsets), info.relative_path, digest, small)
 
 
 def _place(info: Any) -> tuple[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import shutil
@@ -61,11 +60,10 @@ def append(path, text):
 
 
 def test_a_registry_of_our_own_is_accepted(temporary, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
-    monkeypatch.setattr(getpass, "getuser", lambda: f"test-{os.getpid()}")
-    check_registry()
-    assert registry().stat().st_mode & 0o777 == 0o700
-    registry().rmdir()
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        check_registry()
+        assert registry().stat().st_mode & 0o777 == 0o700
 
 
 def test_a_registry_that_cannot_be_made_is_refused(temporary):
@@ -87,7 +85,6 @@ def test_a_registry_of_another_user_is_refused(monkeypatch):
         check_registry()
 
 
-@pytest.mark.xfail(strict=True, reason="getpass.getuser raises where the user id has no name, as in many containers")
 def test_a_user_without_a_name_has_a_registry(temporary, monkeypatch):
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
@@ -126,7 +123,9 @@ def test_sessions_are_remembered(ledger):
 
 def test_the_workspace_points_back_and_is_private(ledger):
     folder = ledger.workspace()
-    assert Account.read(Path((folder / POINTER).read_text())).run_id == "run1"
+    pointer = json.loads((folder / POINTER).read_text())
+    assert Account.read(Path(pointer["ledger"])).run_id == "run1"
+    assert Identity(pointer["pid"], pointer["start"]) == current()
     assert [path.stat().st_mode & 0o777 for path in (registry(), folder)] == [0o700, 0o700]
 
 
@@ -182,7 +181,6 @@ def test_a_foreign_file_is_no_ledger(tmp_path, text):
         Account.read(tmp_path / NAME)
 
 
-@pytest.mark.xfail(strict=True, reason="Account.read raises AttributeError and KeyError, which heal does not catch")
 @pytest.mark.parametrize("text", [b"[]\n", b"1\n", b'{"schema": 1}\n'])
 def test_json_that_is_no_ledger_is_no_ledger(tmp_path, text):
     (tmp_path / NAME).write_bytes(text)
@@ -198,7 +196,6 @@ def test_a_directory_outside_the_registry_is_left_alone(ledger, tmp_path):
     assert precious.is_dir()
 
 
-@pytest.mark.xfail(strict=True, reason="_remove_directory takes <registry>/.. for a child of the registry")
 def test_the_parent_of_the_registry_is_outside_the_registry(ledger, temporary):
     ledger.workspace()
     (temporary / "precious").mkdir()
@@ -226,7 +223,6 @@ def test_errors_are_collected_and_the_rest_is_undone(ledger):
     assert list(Account.read(ledger.path).open) == [1, 2]
 
 
-@pytest.mark.xfail(strict=True, reason="_append does not look at how many bytes os.write took")
 def test_an_entry_that_does_not_fit_on_the_disk_is_an_error(ledger, largest_file):
     with largest_file(ledger.path.stat().st_size + 10), pytest.raises(OSError):
         ledger.intend("processes")
@@ -262,10 +258,8 @@ def test_a_run_whose_directory_was_deleted_is_healed(orphan, tmp_path):
 
 def test_an_owner_with_the_same_pid_and_another_start_is_dead(ledger):
     folder = ledger.workspace()
-    head, *rest = ledger.path.read_text().splitlines()
-    stale = json.loads(head)
-    stale["owner"]["start"] -= 1
-    ledger.path.write_text("\n".join([json.dumps(stale), *rest, ""]))
+    stale = json.loads((folder / POINTER).read_text())
+    (folder / POINTER).write_text(json.dumps({**stale, "start": stale["start"] - 1}))
     assert heal() == [Healing("run1", "healed")]
     assert not folder.exists()
 
@@ -274,9 +268,9 @@ def test_one_run_that_cannot_be_healed_does_not_keep_the_others_from_it(tmp_path
     for run_id, kind in (("bad", "unheard-of"), ("good", "processes")):
         (tmp_path / run_id).mkdir()
         made = Ledger.open(tmp_path / run_id, run_id)
-        made.workspace()
+        pointer = made.workspace() / POINTER
         made.intend(kind)
-        made.path.write_text(made.path.read_text().replace(str(current().start), "1"))
+        pointer.write_text(pointer.read_text().replace(str(current().start), "1"))
     bad, good = heal()
     assert (bad.run_id, bad.action, len(bad.errors)) == ("bad", "not healed", 1)
     assert good == Healing("good", "healed")

@@ -161,7 +161,6 @@ def test_we_are_never_ours(folder):
         assert os.getpid() not in pids_of(ours(RUN, frozenset({os.getsid(0)}), folder))
 
 
-@pytest.mark.xfail(strict=True, reason="holds_file_below compares the kernel's resolved paths with an unresolved one")
 def test_a_workspace_reached_through_a_symbolic_link_is_recognised(spawn_holding, folder, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(folder.parent)

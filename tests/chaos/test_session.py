@@ -139,11 +139,13 @@ def test_the_step_by_which_torch_makes_empty_state_is_not_counted(listen, seen, 
         assert steps(seen("step.end"))[-1] == expected
 
 
-@pytest.mark.xfail(strict=True, reason="the step that makes empty state is recognised only as an optimizer's first")
-def test_saving_a_stateless_optimizer_adds_no_step(listen, seen):
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_saving_a_stateless_optimizer_adds_no_step(listen, seen, scheduled):
     """SGD without momentum never has state, so torch steps it at every save and at every load."""
     listen()
     model, trained = made_state({"kind": torch.optim.SGD})
+    if scheduled:
+        torch.optim.lr_scheduler.LambdaLR(trained, lambda step: 1.0)
     for _ in range(2):
         model(torch.ones(1, 2)).sum().backward()
         trained.step()

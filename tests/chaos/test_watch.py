@@ -1,12 +1,15 @@
-"""The exits of workers, as the kernel tells them."""
+"""Looking on while a run goes: events as they come, the exits of workers as the kernel tells them, the end."""
 
 from __future__ import annotations
 
+import time
+
+import msgspec
 import pytest
 
 from chaos.history import EVENTS, HistoryWriter
 from chaos.process import Identity
-from chaos.watch import ExitWatch, Watch
+from chaos.watch import Watch
 
 
 @pytest.fixture
@@ -15,72 +18,97 @@ def told():
 
 
 @pytest.fixture
-def writer(tmp_path, told):
-    made = HistoryWriter(tmp_path, [told.append])
+def watch(tmp_path, told, spawn):
+    """Eyes on a run whose driver sleeps."""
+    writer = HistoryWriter(tmp_path, [told.append])
+    made = Watch(tmp_path, writer, spawn(), time.monotonic() + 20)
     yield made
     made.close()
+    writer.close()
 
 
 @pytest.fixture
-def worker(event):
-    """The event by which a worker announces itself."""
+def announce(tmp_path, event):
+    """Record that a worker has started; further events of its own follow."""
 
-    def announce(pid, start):
-        return event("worker.start", pid=pid, attempt=1, rank=2, data={"start": start})
+    def record(pid, start, *further):
+        events = [event("worker.start", pid=pid, attempt=1, rank=2, data={"start": start})]
+        events += [event(kind, pid=pid) for kind in further]
+        with (tmp_path / EVENTS / "a.jsonl").open("ab") as file:
+            file.writelines(msgspec.json.encode(one) + b"\n" for one in events)
 
-    return announce
+    return record
 
 
 def exits(told):
     return [(e.attempt, e.rank, e.data["pid"], e.data["seen"]) for e in told if e.kind == "process.exit"]
 
 
-def test_an_exit_is_told_as_it_happens(writer, told, worker, spawn):
-    watch, child = ExitWatch(writer), spawn()
-    watch.add(worker(child.pid, Identity.of(child.pid).start))
-    watch.wait(0)
+def test_an_exit_is_told_as_it_happens(watch, told, announce, spawn):
+    child = spawn()
+    announce(child.pid, Identity.of(child.pid).start)
+    watch.look(0)
+    watch.look(0)
     assert exits(told) == []
+    before = time.monotonic_ns()
     child.kill()
-    watch.wait(5)
+    assert watch.until(lambda: bool(exits(told))) is True
     assert exits(told) == [(1, 2, child.pid, "at once")]
-    watch.close()
+    assert before <= told[-1].mono_ns <= time.monotonic_ns()
 
 
-def test_a_worker_that_is_gone_already_is_told_late(writer, told, worker, spawn):
-    watch, child = ExitWatch(writer), spawn()
+def test_a_worker_that_is_gone_already_is_told_late(watch, told, announce, spawn):
+    child = spawn()
     start = Identity.of(child.pid).start
     child.kill()
     child.wait()
-    watch.add(worker(child.pid, start))
+    announce(child.pid, start)
+    watch.look(0)
     assert exits(told) == [(1, 2, child.pid, "late")]
 
 
-def test_a_pid_used_again_is_not_the_worker(writer, told, worker, spawn):
-    watch, child = ExitWatch(writer), spawn()
-    watch.add(worker(child.pid, Identity.of(child.pid).start - 1))
+def test_a_pid_used_again_is_not_the_worker(watch, told, announce, spawn):
+    child = spawn()
+    announce(child.pid, Identity.of(child.pid).start - 1)
+    watch.look(0)
     assert exits(told) == [(1, 2, child.pid, "late")]
     assert Identity.of(child.pid).alive()
 
 
-def test_looking_takes_in_events_and_watches_the_workers_they_announce(tmp_path, writer, told, worker, spawn):
-    import time
-
-    import msgspec
-
-    driver, child = spawn(), spawn()
-    watch = Watch(tmp_path, writer, driver, time.monotonic() + 20)
-    start = worker(child.pid, Identity.of(child.pid).start)
-    (tmp_path / EVENTS / "a.jsonl").write_bytes(msgspec.json.encode(start) + b"\n")
+def test_what_a_process_wrote_comes_before_its_end(watch, told, announce, spawn):
+    child = spawn()
+    start = Identity.of(child.pid).start
+    announce(child.pid, start)
+    watch.look(0)
+    announce(child.pid, start, "step.end", "fault.fired")
     child.kill()
-    assert watch.until(lambda: bool(exits(told))) is True
-    assert told[0] == start
-    driver.kill()
+    watch.until(lambda: bool(exits(told)))
+    kinds = [event.kind for event in told]
+    assert kinds.index("fault.fired") < kinds.index("process.exit")
+
+
+def test_one_exit_is_told_once(watch, told, announce, spawn):
+    child = spawn()
+    announce(child.pid, Identity.of(child.pid).start)
+    watch.look(0)
+    child.kill()
+    for _ in range(3):
+        watch.look(0.1)
+    assert len(exits(told)) == 1
+
+
+def test_the_end_of_the_driver_ends_the_waiting(watch):
+    watch.driver.kill()
     assert watch.until(lambda: False) is False
-    watch.close()
+    assert not watch.expired
 
 
-def test_a_deadline_ends_the_waiting(tmp_path, writer, spawn):
-    watch = Watch(tmp_path, writer, spawn(), deadline=0.0)
+def test_a_deadline_ends_the_waiting(watch):
+    watch.deadline = 0.0
     assert watch.until(lambda: False) is False
     assert watch.expired
-    watch.close()
+
+
+def test_a_condition_that_holds_needs_no_look(watch, told):
+    assert watch.until(lambda: True) is True
+    assert told == []

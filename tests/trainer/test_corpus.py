@@ -115,7 +115,7 @@ def test_data_of_the_users_own_need_no_sub_directory(write, tmp_path):
     [
         ({"id": [0]}, r"mine\.parquet has no column tokens"),
         ({"text": ["a"]}, r"mine\.parquet has no column id, tokens"),
-        (sequences(5, length=3), r"sequences hold 3 tokens, and sequence_length=3 needs 4"),
+        (sequences(5, length=3), r"mine\.parquet holds sequences of 3 tokens, and sequence_length=3 needs 4"),
         (sequences(1), r"1 sequences do not fill one global batch of 2"),
     ],
     ids=["no tokens", "no column", "short sequences", "too few"],
@@ -138,14 +138,12 @@ ODD = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="check_corpus looks at the names of columns and the length of one sequence only")
 @pytest.mark.parametrize("odd", ODD)
 def test_odd_data_are_refused_with_the_reason(write, tmp_path, odd):
     with pytest.raises(ValueError, match=f"data={tmp_path}: "):
         check_corpus(write(ODD[odd]), tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="the error of pyarrow names neither the file nor the setting")
 def test_a_file_that_is_no_parquet_is_refused_by_name(tmp_path):
     (tmp_path / "mine.parquet").write_bytes(b"no parquet at all")
     with pytest.raises(ValueError, match=f"data={tmp_path}: "):
