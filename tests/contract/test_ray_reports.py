@@ -1,0 +1,187 @@
+"""How Ray Train hands reports on, and what the agent's hooks read in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+import ray.data
+import ray.train
+import ray.train.torch
+import ray.util
+from ray.train.v2._internal.execution import callback as callbacks
+from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
+from ray.train.v2._internal.execution.checkpoint.report_handler import ReportCallbackHandler
+from ray.train.v2._internal.execution.context import (
+    DistributedContext,
+    TrainContext,
+    get_train_context,
+    set_train_context,
+)
+from ray.train.v2._internal.execution.training_report import _TrainingReport
+from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
+
+from chaos.agent import callback as agent_module
+from chaos.agent import session
+from chaos.agent.callback import Agent
+from tests.contract.parts import CHECKPOINT, controller, default_callbacks, order, run_context, told, told_to
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+# Reports and commits
+
+
+def test_the_checkpoint_manager_registers_before_the_agent_hears_of_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = run_context(tmp_path)
+    made = controller(context, default_callbacks(context, monkeypatch))
+    heard = [type(callback) for callback in made._report_handler._report_callbacks]
+    assert heard[:2] == [CheckpointManager, Agent]
+
+
+class Heard(callbacks.ReportCallback):
+    """Notes the arguments of each report."""
+
+    def __init__(self) -> None:
+        self.reports: list[dict[str, Any]] = []
+
+    def after_report(self, training_report: Any, metrics: Any) -> None:
+        self.reports.append({"training_report": training_report, "metrics": metrics})
+
+
+def _polled(*steps: int | None) -> Any:
+    reports = [None if step is None else _TrainingReport(None, {"step": step}, False) for step in steps]
+    return SimpleNamespace(worker_statuses=dict(enumerate(SimpleNamespace(training_report=r) for r in reports)))
+
+
+def test_a_report_is_handed_on_when_every_rank_of_it_has_been_polled() -> None:
+    heard = Heard()
+    handler = ReportCallbackHandler([heard])
+    handler.after_worker_group_start(deque([0, 1]))  # type: ignore[arg-type]
+    handler.after_worker_group_poll_status(_polled(1, None))
+    assert heard.reports == []
+    handler.after_worker_group_poll_status(_polled(2, 1))
+    assert [report["metrics"] for report in heard.reports] == [[{"step": 1}, {"step": 1}]]
+
+
+def test_reports_that_were_not_polled_on_every_rank_are_lost_with_the_group() -> None:
+    heard = Heard()
+    handler = ReportCallbackHandler([heard])
+    handler.after_worker_group_start(deque([0, 1]))  # type: ignore[arg-type]
+    handler.after_worker_group_poll_status(_polled(1, None))
+    handler.before_worker_group_shutdown(deque([0, 1]))  # type: ignore[arg-type]
+    handler.after_worker_group_start(deque([0, 1]))  # type: ignore[arg-type]
+    handler.after_worker_group_poll_status(_polled(None, 1))
+    assert heard.reports == []
+
+
+def test_a_committed_report_gives_the_checkpoint_by_path_and_the_step_by_number(agent: Agent, tmp_path: Path) -> None:
+    assert agent.plan is not None
+    agent.attempt = 1
+    (agent.plan.board / "report-0-1").write_text("10")
+    checkpoint = ray.train.Checkpoint(str(tmp_path / CHECKPOINT))
+    agent.after_report(training_report=_TrainingReport(checkpoint, {}, False), metrics=[{}])
+    (event,) = told(agent)
+    assert (event["step"], event["data"]) == (10, {"checkpoint": CHECKPOINT})
+    assert agent.steps_of == {CHECKPOINT: 10}
+
+
+def test_a_report_without_a_checkpoint_has_none(agent: Agent) -> None:
+    agent.after_report(training_report=_TrainingReport(None, {}, False), metrics=[{}])
+    assert (told(agent), agent.reports) == ([], 1)
+
+
+def test_the_queue_of_reports_holds_one_and_is_emptied_by_one_at_each_poll() -> None:
+    assert "queue.Queue(maxsize=1)" in inspect.getsource(RayTrainWorker.init_train_context)
+    assert inspect.getsource(RayTrainWorker.poll_status).count("get_nowait()") == 1
+
+
+def test_workers_number_their_reports_on_from_those_that_were_committed() -> None:
+    given = inspect.getsource(CheckpointManager.before_init_train_context)
+    assert '"current_report_index": [self._current_report_index]' in given
+    assert "self.report_call_index = self.current_report_index" in inspect.getsource(TrainContext.__post_init__)
+
+
+def test_every_committed_report_is_counted_once(tmp_path: Path) -> None:
+    context = run_context(tmp_path)
+    manager = CheckpointManager(context.run_config.checkpoint_config, context.run_config.storage_context)
+    asyncio.run(told_to(manager, _TrainingReport(None, {}, False)))
+    assert manager._current_report_index == 1
+
+
+def test_the_hook_around_a_report_begins_before_the_report_is_numbered() -> None:
+    places = order(TrainContext.report, "callback.on_report", "self.report_call_index += 1", "_upload_checkpoint")
+    assert places == sorted(places)
+
+
+def test_the_hook_around_a_transfer_spans_the_copy_of_the_files() -> None:
+    places = order(TrainContext._upload_checkpoint, "callback.on_checkpoint_transfer", "persist_current_checkpoint(")
+    assert places == sorted(places)
+
+
+# What the hooks read in a worker
+
+
+class Context(TrainContext):
+    """A worker's context without the cluster around it."""
+
+    def __init__(self, checkpoint: Any, reports: int) -> None:
+        self.distributed_context = DistributedContext(0, 2, 0, 1, 0)
+        self.checkpoint = checkpoint
+        self.current_report_index = reports
+        self.__post_init__()
+
+
+@pytest.fixture
+def in_worker(agent: Agent, tmp_path: Path) -> Iterator[Agent]:
+    """The agent in a worker that was given a checkpoint of step 10, after one committed report."""
+    agent.steps_of = {CHECKPOINT: 10}
+    agent.attempt = 1
+    set_train_context(Context(ray.train.Checkpoint(str(tmp_path / CHECKPOINT)), 1))
+    agent.after_init_train_context()
+    me = session.session()
+    yield agent
+    if me is not None:
+        me.stop()
+        me._end_restore(exact=True)
+    session.begin(None)
+    set_train_context(None)
+
+
+def test_a_worker_learns_rank_world_size_and_checkpoint_from_its_context(in_worker: Agent) -> None:
+    event = next(e for e in told(in_worker) if e["kind"] == "worker.start")
+    assert (event["rank"], event["world_size"], event["attempt"]) == (0, 2, 1)
+    assert (event["data"]["checkpoint"], event["data"]["steps"]) == (CHECKPOINT, 10)
+
+
+def test_rank_zero_notes_its_step_under_the_number_that_the_report_will_get(in_worker: Agent) -> None:
+    assert in_worker.plan is not None
+    with in_worker.on_report():
+        get_train_context().report_call_index += 1
+    assert get_train_context().report_call_index == 2
+    assert (in_worker.plan.board / "report-1-1").read_text() == "10"
+    assert [e["kind"] for e in told(in_worker)] == ["worker.start", "report.begin", "report.end"]
+
+
+def test_the_agent_asks_the_context_of_this_process() -> None:
+    set_train_context(mine := Context(None, 0))
+    try:
+        assert agent_module._train_context() is mine
+    finally:
+        set_train_context(None)
+
+
+def test_a_context_has_the_attributes_that_the_agent_reads() -> None:
+    fields = {"checkpoint", "report_call_index", "current_report_index"}
+    assert fields <= set(TrainContext.__dataclass_fields__)
+    assert callable(TrainContext.get_world_rank)
+    assert callable(TrainContext.get_world_size)
