@@ -6,6 +6,8 @@ import dataclasses
 import multiprocessing
 import os
 import shutil
+import statistics
+import time
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,7 @@ def seen(plan):
 
 @pytest.fixture
 def firings(tmp_path, monkeypatch):
-    """A fault ``note`` that only notes that it fired; the file it notes it in."""
+    """A fault ``note`` that only notes that it fired, and in a second file when; the file it notes it in."""
     file = tmp_path / "firings"
     file.touch()
 
@@ -52,8 +54,10 @@ def firings(tmp_path, monkeypatch):
         name, effect, certifies, not_certified = "note", "a line", "nothing", "anything"
 
         def fire(self):
-            with file.open("a") as stream:
+            now = time.time_ns()
+            with file.open("a") as stream, file.with_suffix(".times").open("a") as times:
                 stream.write("fired\n")
+                times.write(f"{now}\n")
 
     monkeypatch.setitem(base._REGISTER, "note", Note)
     return file
@@ -221,6 +225,15 @@ def test_a_fault_fires_right_after_its_step(plan, listen, seen, firings):
     assert firings.read_text() == "fired\n"
     assert [(e.kind, e.step) for e in seen()][-2:] == [("step.end", 3), ("fault.fired", 3)]
     assert seen("fault.fired")[0].data == {"injection": "note-0", "fault": "note"}
+
+
+def test_the_time_of_a_fault_is_known_to_a_millisecond(plan, listen, seen, firings):
+    listen(armed(plan, *(Injection(id=f"note-{i}", fault="note", rank=0, step=i) for i in range(1, 10))))
+    step(optimizer(), times=9)
+    fired = [event.wall_ns for event in seen("fault.fired")]
+    times = [int(line) for line in firings.with_suffix(".times").read_text().split()]
+    assert all(0 <= there - told for told, there in zip(fired, times, strict=True))
+    assert statistics.median(there - told for told, there in zip(fired, times, strict=True)) < 1_000_000
 
 
 def test_a_fault_fires_once_across_restarts(plan, listen, seen, firings):
