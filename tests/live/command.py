@@ -26,11 +26,25 @@ def start(
     """Start ``aftershock run kill-worker`` with short settings and the options given."""
     short = ("steps=9", "checkpoint_every=4", "poll_s=0.1", "corpus_bytes=60000")
     sets = [word for text in short for word in ("--set", text)]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [*command, "run", "kill-worker", "--out", str(out), "--step", "7", *sets, *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         cwd=cwd, env={**os.environ, **environment},
     )  # fmt: skip
+    _started.append(process)
+    return process
+
+
+_started: list[subprocess.Popen[str]] = []
+
+
+def end_all() -> None:
+    """Interrupt every command that still runs, and wait until it has healed."""
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            process.terminate()
+            process.wait(60)
 
 
 def run_directory(out: Path) -> Path:

@@ -30,7 +30,7 @@ def disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 
     yield mount
     for folder in mounted:
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_too_little_space_is_refused_before_anything_starts(disk: Callable[[int], Path]) -> None:
