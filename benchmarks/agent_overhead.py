@@ -68,7 +68,7 @@ def agent(folder: Path) -> session.Session:
     plan.write()
     writer = EventWriter(plan.events, "127.0.0.1")
     writer.common = {"attempt": 0, "rank": 0, "world_size": 1}
-    return session.Session(plan, writer, rank=0, attempt=0, steps_done=0)
+    return session.Session(plan, writer, rank=0, steps_done=0)
 
 
 def block(job: Job, steps: int) -> float:

@@ -77,7 +77,9 @@ class Ledger:
         folder.mkdir(mode=0o700)
         me = current()
         pointer = {"ledger": str(self.path.resolve()), "pid": me.pid, "start": me.start}
-        (folder / POINTER).write_text(json.dumps(pointer))
+        scratch = folder / f".{POINTER}"
+        scratch.write_text(json.dumps(pointer))
+        scratch.replace(folder / POINTER)  # at once: who sees a pointer sees a whole one
         return folder
 
     def intend(self, kind: str, **recipe: Any) -> int:
@@ -96,7 +98,11 @@ class Ledger:
 
     def close(self) -> list[str]:
         """Undo everything that is still open; returns what could not be undone, empty when all is."""
-        return undo(self.path)
+        try:
+            return undo(self.path)
+        except FileNotFoundError:  # somebody has removed the run directory
+            folder = registry() / self.run_id
+            return list(_heal_without_ledger(folder).errors) if folder.exists() else []
 
     def _write(self, record: dict[str, Any]) -> None:
         _append(self.path, record)
@@ -238,24 +244,22 @@ def heal() -> list[Healing]:
 def _heal_one(folder: Path) -> Healing:
     try:
         pointer = json.loads((folder / POINTER).read_text())
-        if Identity(pointer["pid"], pointer["start"]).alive():
-            return Healing(folder.name, "left alone: its harness is running")
-        account = Account.read(Path(pointer["ledger"]))
+        owner, ledger = Identity(pointer["pid"], pointer["start"]), Path(pointer["ledger"])
     except (OSError, ValueError, KeyError, TypeError):
+        # Without a pointer its harness was killed while making it, or is making it right now.
+        young = _age(folder) < 60
+        return Healing(folder.name, "left alone: just being made") if young else _heal_without_ledger(folder)
+    if owner.alive():
+        return Healing(folder.name, "left alone: its harness is running")
+    try:
+        errors = undo(ledger)
+    except (OSError, ValueError):
         return _heal_without_ledger(folder)
-    errors = undo(account.path)
-    return Healing(account.run_id, "not healed" if errors else "healed", tuple(errors))
+    return Healing(folder.name, "not healed" if errors else "healed", tuple(errors))
 
 
 def _heal_without_ledger(folder: Path) -> Healing:
-    """The run directory was deleted: the marker in the environment still proves which processes are the run's.
-
-    A folder without a pointer is one whose harness was killed while making it, or is being made right now: it is
-    removed once it is a minute old.
-    """
-    young = not (folder / POINTER).exists() and _age(folder) < 60
-    if young:
-        return Healing(folder.name, "left alone: just being made")
+    """The run directory was deleted: the marker in the environment still proves which processes are the run's."""
     account = Account(folder / POINTER, folder.name, Identity(0, 0), {}, frozenset())
     try:
         _end_processes(account, {})

@@ -14,7 +14,6 @@ class Live:
     attempt: int = 0
     world_size: int = 0
     state: str = ""
-    phase: str = ""
     steps: dict[int, dict[int, int]] = field(default_factory=dict)
     fired: dict[str, Event] = field(default_factory=dict)
     confirmed: set[str] = field(default_factory=set)
@@ -35,8 +34,6 @@ class Live:
                 self.fired[event.data["injection"]] = event
             case "fault.confirmed":
                 self.confirmed.add(event.data["injection"])
-            case "run.phase":
-                self.phase = event.data["phase"]
 
     def step_of_all(self, attempt: int) -> int:
         """The last step that every rank of an attempt has completed; 0 when some rank has none."""

@@ -20,7 +20,7 @@ from chaos.live import Live
 from chaos.watch import Watch
 from chaos.workload import Workload
 
-CONFIRM_S = 1.0
+CONFIRM_S = 10.0
 """A process that dies later than this after its fault fired did not die of it."""
 
 
@@ -58,6 +58,8 @@ class Conduct:
     def _phase(self, phase: Callable[[Conduct], bool]) -> bool:
         self.writer.emit("run.phase", data={"phase": phase.__name__})
         reached = phase(self)
+        if not reached:
+            self.writer.emit("run.phase.missed", data={"phase": phase.__name__})
         if not reached and self.watch.expired:
             self.writer.emit("run.deadline", data={"phase": phase.__name__, "seconds": self.deadline_s})
         return reached
@@ -95,8 +97,8 @@ def launch(run: Conduct) -> bool:
 
 
 def steady(run: Conduct) -> bool:
-    """The gate: every rank of the first attempt has completed a step."""
-    return run.watch.until(lambda: run.live.step_of_all(0) > 0)
+    """The gate: every rank has completed a step, or a fault due at the first step has fired already."""
+    return run.watch.until(lambda: run.live.step > 0 or bool(run.live.fired))
 
 
 def inject(run: Conduct) -> bool:

@@ -21,7 +21,7 @@ LOOK_S = 0.02
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM reached the harness."""
+    """Ctrl-C, SIGTERM or SIGHUP reached the harness."""
 
 
 @dataclass(frozen=True)
@@ -138,17 +138,28 @@ class Watch:
         self._exits.close()
 
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 def interrupt_by_signals() -> None:
-    """Make SIGINT and SIGTERM raise Interrupted in the main thread."""
+    """Make the signals that ask for an end raise Interrupted in the main thread, once; then they are ignored."""
 
     def handler(number: int, frame: object) -> None:
+        ignore_signals()
         raise Interrupted(signal.Signals(number).name)
 
-    signal.signal(signal.SIGINT, handler)
-    signal.signal(signal.SIGTERM, handler)
+    for number in ENDING:
+        signal.signal(number, handler)
 
 
 def ignore_signals() -> None:
     """Let nothing interrupt the healing."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def restore_signals() -> None:
+    """Back to what a Python program does by itself."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

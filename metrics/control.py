@@ -11,7 +11,7 @@ from metrics.verdict import Case, Finding, Verdict
 def _unusable(case: Case) -> str:
     """Why nothing can be compared with the control run; empty when it is sound."""
     if case.control is None:
-        return "there is no control run (--control makes one)"
+        return "there is no control run"
     if case.control.unreadable:
         return f"the control run's history has {case.control.unreadable} unreadable lines"
     ended = case.control.first("workload.exit")
@@ -22,11 +22,19 @@ def _unusable(case: Case) -> str:
     return ""
 
 
+def _without_control(case: Case, name: str, expected: str) -> Finding | None:
+    """The answer where there is nothing to compare with; None where there is."""
+    if case.control is None and not case.record.control:
+        return Finding(name, Verdict.NOT_APPLICABLE, expected, "no control run was asked for; --control makes one")
+    reason = _unusable(case)
+    return Finding(name, Verdict.UNKNOWN, expected, reason) if reason else None
+
+
 def check_trajectory(case: Case) -> Finding:
     """Loss, learning rate and samples of every effective step equal the control run's, on every rank, bitwise."""
     name, expected = "trajectory", "loss, learning rate and samples of each step equal the control run's"
-    if reason := _unusable(case):
-        return Finding(name, Verdict.UNKNOWN, expected, reason)
+    if finding := _without_control(case, name, expected):
+        return finding
     ours, theirs = _by_rank_and_step(case.attempts), _by_rank_and_step(case.control_attempts)
     both = sorted(ours.keys() & theirs.keys(), key=lambda key: (key[1], key[0]))
     if not both or not any(event.attempt for event in ours.values()):
@@ -53,8 +61,8 @@ def _by_rank_and_step(attempts: list[Attempt]) -> dict[tuple[int, int], Event]:
 def check_state(case: Case) -> Finding:
     """Weights, optimizer, schedule, random states and position saved after the fault equal the control run's."""
     name, expected = "control-state", "state saved after the fault equals the control run's, bitwise"
-    if reason := _unusable(case):
-        return Finding(name, Verdict.UNKNOWN, expected, reason)
+    if finding := _without_control(case, name, expected):
+        return finding
     control = saved_parts(case.control_attempts)
     after = saved_parts([attempt for attempt in case.attempts if attempt.number > 0])
     compared = [(key, step) for key in sorted(after, key=lambda key: key[1]) for step in [key[1]] if step]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from chaos.history import Event
-from metrics.attempts import Attempt, effective_steps
+from metrics.attempts import Attempt
 from metrics.verdict import Case, Finding, Verdict
 
 CHECK = "recovered"
@@ -195,8 +195,11 @@ def _told(recovery: Recovery) -> dict[str, object]:
     }
 
 
-def step_seconds(attempts: list[Attempt]) -> float | None:
-    """Median time of an undisturbed step of the first attempt, in seconds; None with fewer than two steps."""
-    events = effective_steps(attempts[:1]).get(0, [])
-    gaps = [(b.mono_ns - a.mono_ns) / 1e9 for a, b in itertools.pairwise(events)]
-    return statistics.median(gaps) if gaps else None
+def quick_step_seconds(attempts: list[Attempt]) -> float | None:
+    """Time of a quick step, in seconds: the lower quartile over all attempts; None when no two steps follow."""
+    gaps = [
+        (after.mono_ns - before.mono_ns) / 1e9
+        for attempt in attempts
+        for before, after in itertools.pairwise(attempt.steps.get(0, []))
+    ]
+    return statistics.quantiles(gaps, n=4, method="inclusive")[0] if len(gaps) > 1 else next(iter(gaps), None)

@@ -67,7 +67,7 @@ def cli() -> None:
 @click.option("--out", default="runs", show_default=True, help="Where run directories are made.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, progress to standard error.")
 @click.option("--control/--no-control", default=True, show_default=True, help="Compare with a run without a fault.")
-@click.option("--deadline", type=float, default=300, show_default=True, help="Longest life of a training script, s.")
+@click.option("--deadline", type=float, help="Longest life of a training script, s.  [default: 300, 60 more a fault]")
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a value of the scenario or the trainer.")
 @click.option("--quiet", is_flag=True, help="Print the result only.")
 def run(scenario: str, out: str, as_json: bool, sets: tuple[str, ...], quiet: bool, **values: Any) -> int:
@@ -75,12 +75,15 @@ def run(scenario: str, out: str, as_json: bool, sets: tuple[str, ...], quiet: bo
     from scenarios.request import resolve
 
     request = resolve(scenario, _options(out=Path(out), settings=_settings(sets), **values))
+    from chaos.version import untested
     from chaos.workload import check_own_chaos
 
     check_own_chaos()
-    from scenarios.execute import StorageFailed, execute
+    from scenarios.execute import FULL, StorageFailed, execute
     from scenarios.view import Progress
 
+    for sentence in untested():
+        click.echo(f"aftershock: warning: {sentence}", err=True)
     console = _console(stderr=as_json)
     title = f"{request.scenario.name}: {request.scenario.title}"
     try:
@@ -91,6 +94,11 @@ def run(scenario: str, out: str, as_json: bool, sets: tuple[str, ...], quiet: bo
     except StorageFailed as error:
         click.echo(f"aftershock: {error}", err=True)
         return ExitCode.ABORTED
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        click.echo(f"aftershock: the run is stored and healed, but not judged: {error}", err=True)
+        return ExitCode.UNKNOWN
     _tell(summary, directory, as_json)
     return summary.exit_code
 
@@ -178,9 +186,9 @@ def _judge(directory: Path, fresh: bool) -> Summary:
 
 
 def _console(stderr: bool = False) -> Console:
-    from rich.console import Console
+    from scenarios.view import PatientConsole
 
-    made = Console(stderr=stderr)
+    made = PatientConsole(stderr=stderr)
     if not made.is_terminal:
         made.width = 100
     return made

@@ -27,7 +27,7 @@ from chaos.ledger import Ledger
 from chaos.logs import collect_logs
 from chaos.runner import Conduct
 from chaos.version import versions
-from chaos.watch import Interrupted, ignore_signals, interrupt_by_signals
+from chaos.watch import Interrupted, ignore_signals, interrupt_by_signals, restore_signals
 from chaos.workload import Workload
 from metrics.verdict import RECORD, Record
 from scenarios.request import Request, with_data
@@ -35,6 +35,8 @@ from trainer.config import TrainerConfig
 
 SPACE_NEEDED = 256 * 1024 * 1024
 CPUS_PER_NODE = 2
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors of a disk that takes nothing more."""
 
 
 @dataclass
@@ -71,39 +73,47 @@ def execute(request: Request, observers: Iterable[Observer] = ()) -> Path:
     except ClusterFailed as error:
         run.writer.emit("run.failed", data={"error": str(error)})
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        if isinstance(error, OSError) and error.errno in FULL:
             raise StorageFailed(_storage_trouble(run, error)) from error
         run.writer.emit("run.bug", data={"error": repr(error), "traceback": traceback.format_exc()})
     finally:
-        ignore_signals()
-        heal(run)
+        try:
+            ignore_signals()
+        finally:
+            heal(run)
+    restore_signals()
     return run.directory
 
 
 def open_run(request: Request, observers: Iterable[Observer]) -> Run:
-    """Make the run directory with its record, its ledger and its history."""
+    """Make the run directory with the training data, its record, its ledger and its history; all of it or nothing.
+
+    Raises UsageError when that is not possible.
+    """
     ledgers.check_registry()
+    out = request.options.out
     run_id = uuid.uuid4().hex[:8]
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    directory = request.options.out.absolute() / f"{stamp}-{request.scenario.name}-{run_id}"
+    directory = out.absolute() / f"{stamp}-{request.scenario.name}-{run_id}"
     try:
         directory.mkdir(parents=True)
+        return _fill(directory, request, run_id, observers)
     except OSError as error:
-        raise UsageError(
-            f"--out {request.options.out}: {error.strerror}; name a directory that can be written"
-        ) from error
+        shutil.rmtree(directory, ignore_errors=True)
+        raise UsageError(f"--out {out}: {error.strerror or error}; name a directory that can be written") from error
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Observer]) -> Run:
     free = shutil.disk_usage(directory).free
     if free < SPACE_NEEDED:
-        directory.rmdir()
         raise UsageError(
             f"--out {request.options.out}: {free >> 20} MiB are free there, a run needs {SPACE_NEEDED >> 20}; "
             "free some or name another directory"
         )
-    try:
-        request = with_data(request, directory)
-    except (UsageError, OSError) as error:
-        shutil.rmtree(directory)
-        raise UsageError(f"no training data below {directory}: {error}") from error
+    request = with_data(request, directory)
     (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record(request, run_id)), indent=1))
     ledger = Ledger.open(directory, run_id)
     writer = HistoryWriter(directory, observers)
@@ -188,7 +198,7 @@ def _conduct(run: Run, directory: Path, writer: HistoryWriter, *, with_faults: b
     injections = run.request.injections if with_faults else ()
     plan = Plan(run_id=run.run_id, directory=str(directory), injections=injections)
     program = workload(run.request, directory)
-    conduct = Conduct(directory, program, plan, run.cluster, writer, run.request.options.deadline)
+    conduct = Conduct(directory, program, plan, run.cluster, writer, run.request.deadline_s)
     run.conducts.append(conduct)
     return conduct
 
@@ -216,11 +226,13 @@ def heal(run: Run) -> None:
 
     Raises StorageFailed when all is undone and the run directory could not be written to the end.
     """
-    with contextlib.suppress(OSError):
-        run.writer.emit("run.phase", data={"phase": "heal"})
-        if run.cluster is not None:
-            collect_logs(run.cluster.workspace, run.directory / "logs", run.cluster.secret)
-    errors = run.ledger.close()
+    try:
+        with contextlib.suppress(OSError):
+            run.writer.emit("run.phase", data={"phase": "heal"})
+            if run.cluster is not None:
+                collect_logs(run.cluster.workspace, run.directory / "logs", run.cluster.secret)
+    finally:
+        errors = run.ledger.close()
     try:
         run.writer.emit("run.healed", data={"errors": errors})
         for conduct in run.conducts:

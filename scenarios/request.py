@@ -30,7 +30,7 @@ class Options(pydantic.BaseModel, extra="forbid", frozen=True):
     step: pydantic.PositiveInt | None = None
     seed: pydantic.NonNegativeInt = 0
     control: bool = True
-    deadline: pydantic.PositiveFloat = 300.0
+    deadline: pydantic.PositiveFloat | None = None
     out: Path = Path("runs")
     settings: dict[str, str] = {}
 
@@ -48,6 +48,11 @@ class Request:
     config: TrainerConfig
     options: Options
     epoch_samples: int | None = None
+
+    @property
+    def deadline_s(self) -> float:
+        """Longest life of a training script, in seconds: as asked, else five minutes and one more for each restart."""
+        return self.options.deadline or 300.0 + 60.0 * (len(self.injections) - 1)
 
     @property
     def command(self) -> str:

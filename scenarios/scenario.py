@@ -94,12 +94,13 @@ def check_injections(injections: tuple[Injection, ...], shape: Shape) -> None:
     """
     if not injections:
         raise UsageError(f"nothing would be injected with max_failures={shape.max_failures}: use 1 or more")
-    for injection in injections:
-        if not 0 <= injection.rank < shape.workers:
+    for rank in (shape.rank, *(injection.rank for injection in injections)):
+        if not 0 <= rank < shape.workers:
             raise UsageError(
-                f"rank={injection.rank} is outside the world of {shape.workers} workers: "
+                f"rank={rank} is outside the world of {shape.workers} workers: "
                 f"use 0 to {shape.workers - 1}, or more --workers"
             )
+    for injection in injections:
         if not 1 <= injection.step <= shape.steps:
             raise UsageError(
                 f"step={injection.step} never comes in a run of {shape.steps} steps: "

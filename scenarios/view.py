@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -32,6 +33,15 @@ DOING = {
 }
 
 
+class PatientConsole(Console):
+    """A console that goes quiet when nobody reads it any more, instead of ending the process: a run is not its view."""
+
+    def on_broken_pipe(self) -> None:
+        """Write to nowhere from now on."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 class Progress:
     """An observer that shows the phases of a run: live on a terminal, one line each elsewhere, nothing if quiet."""
 
@@ -42,6 +52,7 @@ class Progress:
         self._quiet = quiet
         self._live = Live()
         self._phases: list[tuple[str, float]] = []
+        self._missed: set[str] = set()
         self._display = LiveDisplay(console=console, get_renderable=self._render, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Progress:
@@ -61,6 +72,8 @@ class Progress:
         self._live(event)
         if event.kind == "run.phase":
             self.phase(str(event.data["phase"]))
+        elif event.kind in ("run.phase.missed", "run.aborted", "run.failed", "run.bug") and self._phases:
+            self._missed.add(self._phases[-1][0])
         if not self._quiet and not self._console.is_terminal:
             self._line(event)
 
@@ -88,7 +101,8 @@ class Progress:
         for i, (name, begin) in enumerate(self._phases):
             last = i == len(self._phases) - 1
             end = now if last else self._phases[i + 1][1]
-            mark = Spinner("dots") if last and not done else Text("✓", style="green")
+            reached = Text("✗", style="red") if name in self._missed else Text("✓", style="green")
+            mark = Spinner("dots") if last and not done else reached
             table.add_row(mark, name, Text(DOING.get(name, ""), style="dim"), f"{end - begin:6.1f} s")
         return table
 
@@ -150,7 +164,7 @@ def _recovery_line(recovery: RecoveryRecord) -> str:
 
 
 def _check_table(summary: Summary) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), width=min(WIDTH, 100))
+    table = Table(box=None, padding=(0, 2, 0, 0), width=WIDTH)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("seen", ratio=1)

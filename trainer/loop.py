@@ -85,6 +85,8 @@ def resume(state: TrainState, observer: Observer) -> None:
         return
     with checkpoint.as_directory() as folder:
         state.restore(folder)
+    if dist.get_rank() == 0:
+        print(f"resumed at step {state.step} from {checkpoint.path}", flush=True)
     observer.state("restored", state.tree())
 
 

@@ -31,7 +31,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
     """
 
     def __init__(self) -> None:
-        self.plan = Plan.from_environment()
+        self.plan = _plan()
         self.attempt = 0
         self.reports = 0
         self._reports_before = 0
@@ -154,7 +154,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         name = os.path.basename(path.rstrip("/")) if path else None
         steps = self.steps_of.get(name) if name else 0
         self._reports_before = context.report_call_index
-        me = session.Session(self.plan, writer, rank, self.attempt, steps or 0)
+        me = session.Session(self.plan, writer, rank, steps or 0)
         data = {"checkpoint": name, "steps": steps, "start": current().start}
         writer.emit("worker.start", data=data)
         me.start(path)
@@ -191,6 +191,12 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         me = session.session()
         if me is not None:
             self._emit(kind, step=me.step)
+
+
+@harmless
+def _plan() -> Plan | None:
+    """The orders that the environment names; without readable ones the agent does nothing."""
+    return Plan.from_environment()
 
 
 def _train_context() -> Any:

@@ -85,4 +85,5 @@ def _tell(text: str) -> None:
         with contextlib.suppress(OSError):
             _latest.emit("agent.error", data={"error": text})
             return
-    print(f"aftershock: {text}", file=sys.stderr)
+    with contextlib.suppress(Exception):
+        print(f"aftershock: {text}", file=sys.stderr)

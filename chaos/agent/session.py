@@ -21,11 +21,10 @@ NEAR = 8
 class Session:
     """Counts optimizer steps, gathers what the workload volunteers, and fires what is armed for this rank."""
 
-    def __init__(self, plan: Plan, writer: EventWriter, rank: int, attempt: int, steps_done: int) -> None:
+    def __init__(self, plan: Plan, writer: EventWriter, rank: int, steps_done: int) -> None:
         self._plan = plan
         self._writer = writer
         self._rank = rank
-        self._attempt = attempt
         self._counts: dict[int, int] = {}
         self._samples: list[list[int]] = []
         self._loss: float | None = None

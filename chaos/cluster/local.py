@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from chaos.exits import UsageError
 from chaos.ledger import Ledger
 from chaos.process import MARKER
 
@@ -159,11 +158,3 @@ class LocalCluster:
         ids = json.loads(output)
         for node in self.nodes:
             node.node_id = ids[node.address]
-
-
-def fitting(workers: int, cpus_per_node: int) -> None:
-    """Refuse a cluster that could not hold the job: one CPU a worker, and at least one for the data pipeline."""
-    if workers < 1:
-        raise UsageError(f"workers={workers}: a job needs at least one worker")
-    if cpus_per_node < 1:
-        raise UsageError(f"cpus_per_node={cpus_per_node}: a node needs at least one CPU")

@@ -71,7 +71,10 @@ def check_restored(case: Case) -> Finding:
 
 def check_stored(case: Case) -> Finding:
     """Every committed checkpoint that retention keeps is whole on disk, with the digests taken at its save."""
-    name, expected = "checkpoints", "each kept checkpoint holds every piece with the digest taken at save"
+    name, expected = (
+        "checkpoints",
+        "the checkpoints to keep, and no more, hold every piece with the digest taken at save",
+    )
     commits = [event for attempt in case.attempts for event in attempt.commits][-case.record.keep :]
     if not commits:
         return Finding(name, Verdict.UNKNOWN, expected, "no checkpoint was committed")
@@ -90,7 +93,12 @@ def check_stored(case: Case) -> Finding:
         if fault := _compare(folder, commit, parts):
             return Finding(name, Verdict.FAIL, expected, fault, where=f"storage/{storage.name}/{folder.name}")
         total += len(parts)
-    orphans = sorted({p.name for p in storage.glob("checkpoint_*") if p.is_dir()} - {_name(c) for c in commits})
+    present = {path.name for path in storage.glob("checkpoint_*") if path.is_dir()}
+    committed = {_name(commit) for attempt in case.attempts for commit in attempt.commits}
+    if extra := sorted((present & committed) - {_name(commit) for commit in commits}):
+        seen = f"{len(extra)} checkpoints beyond the {case.record.keep} to keep were not deleted, first {extra[0]}"
+        return Finding(name, Verdict.FAIL, expected, seen, where=f"storage/{storage.name}", evidence={"extra": extra})
+    orphans = sorted(present - committed)
     seen = f"{len(commits)} checkpoints, {total} pieces equal"
     seen += f"; {len(orphans)} orphan{'s' if len(orphans) > 1 else ''} (saved, never committed)" if orphans else ""
     return Finding(name, Verdict.PASS, expected, seen, where=f"storage/{storage.name}", evidence={"orphans": orphans})

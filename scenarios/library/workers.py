@@ -11,9 +11,9 @@ def _one_kill(shape: Shape) -> tuple[Injection, ...]:
 
 
 def _many_kills(shape: Shape) -> tuple[Injection, ...]:
-    """Kills every second step from ``step`` on, each in the next rank, as many as the failure budget allows."""
+    """Kills every second step from ``step`` on, ``rank`` first and then the next, as many as the budget allows."""
     return tuple(
-        Injection(id=f"kill-{i}", fault="kill", rank=i % shape.workers, step=shape.step + 2 * i)
+        Injection(id=f"kill-{i}", fault="kill", rank=(shape.rank + i) % shape.workers, step=shape.step + 2 * i)
         for i in range(shape.max_failures)
     )
 

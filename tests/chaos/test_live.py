@@ -55,9 +55,8 @@ def test_faults_are_fired_and_confirmed_by_injection(live, event):
     assert live("fault.confirmed", data={"injection": "a"}).confirmed == {"a"}
 
 
-def test_state_phase_and_last_checkpoint(live):
+def test_state_and_last_checkpoint(live):
     live("controller.state", data={"to": "RUNNING"})
-    live("run.phase", data={"phase": "steady"})
     live("checkpoint.commit", step=10)
     fold = live("checkpoint.commit", step=None)
-    assert (fold.state, fold.phase, fold.committed) == ("RUNNING", "steady", 10)
+    assert (fold.state, fold.committed) == ("RUNNING", 10)

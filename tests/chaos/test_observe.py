@@ -26,7 +26,7 @@ CALL_NS = 5_000
 @pytest.fixture
 def watched(plan):
     """A session of this process; the events so far of some kinds when called."""
-    me = session.Session(plan, EventWriter(plan.events, "n"), rank=0, attempt=0, steps_done=0)
+    me = session.Session(plan, EventWriter(plan.events, "n"), rank=0, steps_done=0)
     me.start(None)
     session.begin(me)
     yield lambda *kinds: [event for event in Tail(Path(plan.directory)).new() if event.kind in kinds]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.history import HistoryWriter
-from chaos.runner import confirm_kills
+from chaos.runner import CONFIRM_S, confirm_kills
 
 SECOND = 10**9
 
@@ -40,7 +40,7 @@ def test_an_exit_right_after_the_fault_confirms_it(run):
 
 @pytest.mark.parametrize(
     ("after", "seen", "confirmed"),
-    [(1.0, "at once", 1), (1.001, "at once", 0), (30.0, "late", 1)],
+    [(CONFIRM_S, "at once", 1), (CONFIRM_S + 0.001, "at once", 0), (30.0, "late", 1)],
     ids=["at the bound", "beyond the bound", "found gone later"],
 )
 def test_a_process_that_outlives_its_fault_did_not_die_of_it(run, after, seen, confirmed):

@@ -27,8 +27,8 @@ def listen(plan):
     """Begin sessions; all stop listening after the test."""
     sessions = []
 
-    def start(orders=plan, *, rank=0, attempt=0, steps_done=0, checkpoint=None):
-        made = Session(orders, EventWriter(plan.events, "n"), rank, attempt, steps_done)
+    def start(orders=plan, *, rank=0, steps_done=0, checkpoint=None):
+        made = Session(orders, EventWriter(plan.events, "n"), rank, steps_done)
         made.start(checkpoint)
         sessions.append(made)
         return made
@@ -238,8 +238,8 @@ def test_the_time_of_a_fault_is_known_to_a_millisecond(plan, listen, seen, firin
 
 def test_a_fault_fires_once_across_restarts(plan, listen, seen, firings):
     orders = armed(plan, note(step=3))
-    for attempt in range(2):
-        life = listen(orders, attempt=attempt)
+    for _ in range(2):
+        life = listen(orders)
         step(optimizer(), times=5)
         life.stop()
     assert steps(seen("step.end")) == [1, 2, 3, 4, 5] * 2
@@ -254,7 +254,7 @@ def test_another_rank_is_spared(plan, listen, seen, firings):
 
 
 def train_to_death(plan):
-    Session(plan, EventWriter(plan.events, "n"), rank=1, attempt=0, steps_done=0).start(None)
+    Session(plan, EventWriter(plan.events, "n"), rank=1, steps_done=0).start(None)
     step(optimizer(), times=9)
 
 
@@ -320,7 +320,7 @@ def full_disk(plan):
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, writer._handle)
     os.close(full)
-    made = Session(plan, writer, 0, 0, 0)
+    made = Session(plan, writer, 0, 0)
     made.start(None)
     yield made
     made.stop()

@@ -42,8 +42,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "venv", with_pip=False)
     site = next((folder / "venv").glob("lib/python*/site-packages"))
     (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    source = shutil.copytree(ROOT, folder / "source", ignore=shutil.ignore_patterns(".*", "runs", "build", "tests"))
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
     subprocess.run(build, check=True, capture_output=True, timeout=120)
     wheel = str(next(folder.glob("*.whl")))
     python = str(folder / "venv" / "bin" / "python")

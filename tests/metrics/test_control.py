@@ -110,7 +110,7 @@ def two_attempts(run: Run) -> Run:
 @pytest.mark.parametrize(
     ("run", "words"),
     [
-        (healthy(control=False), "there is no control run"),
+        (healthy().with_control(None), "there is no control run"),
         (two_attempts(healthy()), "the control run had 2 attempts"),
         (drop_control(healthy(), "worker.start"), "the control run had 0 attempts"),
         (drop_control(healthy(), "workload.exit"), "the control run did not end well"),

@@ -55,7 +55,7 @@ def test_a_failed_check_is_a_failure_that_says_how_to_repeat_it(tmp_path: Path):
 
 
 def test_an_unknown_check_is_an_error_not_a_failure(tmp_path: Path):
-    suite = written(summary(healthy(control=False)), tmp_path)
+    suite = written(summary(healthy().with_control(None)), tmp_path)
     assert_counts(suite)
     assert (suite.attrib["failures"], suite.attrib["errors"]) == ("0", "2")
     assert cases(suite)["trajectory"].find("error") is not None

@@ -36,7 +36,7 @@ def named(samples: Samples, name: str) -> list[float]:
     [
         ("pass", healthy()),
         ("fail", healthy().change("workload.exit", code=1)),
-        ("unknown", healthy(control=False)),
+        ("unknown", healthy().with_control(None)),
     ],
 )
 def test_exactly_one_verdict_is_set(word: str, run: Run, tmp_path: Path):
@@ -70,7 +70,7 @@ def test_a_recovery_that_never_ended_exports_no_time(tmp_path: Path):
 
 
 def test_each_check_is_one_if_it_passed_and_else_zero(tmp_path: Path):
-    found, samples = written(healthy(control=False), tmp_path)
+    found, samples = written(healthy().with_control(None), tmp_path)
     told = {check.name: at(samples, "check_passed", check=check.name) for check in found.checks}
     assert told == {check.name: float(check.verdict == "pass") for check in found.checks}
     assert told["trajectory"] == 0.0

@@ -57,7 +57,7 @@ def written(found: Summary, directory: Path) -> tuple[str, Page]:
     [
         ("pass", healthy()),
         ("fail", healthy().change("workload.exit", code=1)),
-        ("unknown", healthy(control=False)),
+        ("unknown", healthy().with_control(None)),
     ],
 )
 def test_the_page_says_verdict_reason_and_every_check(word: str, run: Run, tmp_path: Path):

@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
 from click.testing import CliRunner
 
 from chaos.exits import ExitCode, UsageError
-from chaos.ledger import registry
 from chaos.workload import INSTALLATION
 from scenarios.cli import cli
 from scenarios.execute import open_run
@@ -160,10 +160,9 @@ def raising(error):
 @pytest.fixture
 def short_registry(monkeypatch):
     """A registry whose path is short enough for runs."""
-    monkeypatch.setattr("tempfile.tempdir", "/tmp")
-    monkeypatch.setattr("getpass.getuser", lambda: f"t-{os.getpid()}")
-    yield
-    registry().rmdir()
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        monkeypatch.setattr("tempfile.tempdir", short)
+        yield
 
 
 def test_a_run_directory_that_cannot_be_made_is_a_mistake(tmp_path, short_registry):

@@ -62,7 +62,7 @@ def test_kill_worker_kills_one_rank_right_after_one_step():
 
 def test_kill_repeatedly_kills_as_often_as_the_budget_allows_each_in_the_next_rank():
     kills = injected("kill-repeatedly", workers=3, step=2, max_failures=4)
-    assert [(kill.rank, kill.step) for kill in kills] == [(0, 2), (1, 4), (2, 6), (0, 8)]
+    assert [(kill.rank, kill.step) for kill in kills] == [(1, 2), (2, 4), (0, 6), (1, 8)]
 
 
 @pytest.mark.parametrize(("rank", "step"), [(0, 1), (1, 40)])
