@@ -1,8 +1,10 @@
 """What the agent costs: the same training steps with its hooks on and off, in alternating blocks of one process.
 
-Prints the ratio of step times on / off with a 95 % bootstrap interval over pairs of neighbouring blocks, and apart
-from it the cost of the state digests, which are taken at saves and loads only. Exits with 1 when the upper bound of
-the ratio is over 1.01.
+Shared machines change their speed by a third from one second to the next. So each step is timed against a reference,
+the same forward and backward pass without a hook, mean of the ones right before and after; a block's figure is the
+median of step / reference over its steps. Printed is the ratio of these figures on / off, with a 95 % bootstrap
+interval over pairs of neighbouring blocks, and apart from it the cost of the state digests, which are taken at saves
+and loads only. Exits with 1 when the upper bound of the ratio is over 1.01.
 
     python benchmarks/agent_overhead.py [--blocks 40] [--steps 50] [--step-ms 50]
 """
@@ -41,24 +43,34 @@ class Job:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
         self.batch = 8
         for _ in range(3):  # the time of a step grows with its batch, less than in proportion
-            seconds = statistics.median(self.timed() for _ in range(8))
-            self.batch = max(1, round(self.batch * step_ms / 1000 / seconds))
+            seconds = statistics.median(timed(self.step) for _ in range(8))
+            self.batch = max(4, round(self.batch * step_ms / 1000 / seconds))
+
+    def backward(self, batch: int) -> torch.Tensor:
+        """The loss on that many random sequences, its gradients added."""
+        tokens = torch.randint(VOCABULARY, (batch, self.config.sequence_length + 1))
+        loss = next_token_loss(self.model, tokens)
+        loss.backward()
+        return loss
 
     def step(self) -> None:
         """One step, told to the observer as the reference trainer tells it."""
         observe.samples(range(self.batch))
-        tokens = torch.randint(VOCABULARY, (self.batch, self.config.sequence_length + 1))
-        loss = next_token_loss(self.model, tokens)
-        observe.loss(loss.item())
-        loss.backward()
+        observe.loss(self.backward(self.batch).item())
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def timed(self) -> float:
-        """Seconds of one step."""
-        begin = time.perf_counter()
-        self.step()
-        return time.perf_counter() - begin
+    def reference(self) -> None:
+        """The computation of a step without its end, in which the agent has no part."""
+        self.backward(self.batch)
+        self.optimizer.zero_grad()
+
+
+def timed(work: Callable[[], None]) -> float:
+    """Seconds that a piece of work takes."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
 
 
 def agent(folder: Path) -> session.Session:
@@ -72,8 +84,15 @@ def agent(folder: Path) -> session.Session:
 
 
 def block(job: Job, steps: int) -> float:
-    """Median seconds of a step in one block."""
-    return statistics.median(job.timed() for _ in range(steps))
+    """Median of step / reference in one block."""
+    found = []
+    before = timed(job.reference)
+    for _ in range(steps):
+        step = timed(job.step)
+        after = timed(job.reference)
+        found.append(2 * step / (before + after))
+        before = after
+    return statistics.median(found)
 
 
 def with_agent(me: session.Session, work: Callable[[], float]) -> float:
@@ -138,7 +157,7 @@ def main() -> int:
         block(job, options.steps)
         ratio, low, high = interval(ratios(job, me, options.blocks, options.steps))
         milliseconds, size = digest_cost(job, me)
-    step_ms = block(job, options.steps) * 1e3
+    step_ms = statistics.median(timed(job.step) for _ in range(options.steps)) * 1e3
     print(f"step                   {step_ms:.1f} ms, {options.blocks} blocks of {options.steps} steps")
     print(f"agent on / off         {ratio:.4f}, 95 % interval {low:.4f} to {high:.4f} (upper bound: at most {LIMIT})")
     print(f"state digests, apart   {milliseconds:.1f} ms for {size:.1f} MB, at each save and load")
