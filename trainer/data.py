@@ -95,6 +95,11 @@ def micro_batches(config: TrainerConfig) -> Iterator[MicroBatch]:
         yield from _read(ray.train.get_dataset_shard(EPOCH), config.batch_size)
 
 
+def held_out(config: TrainerConfig) -> Iterator[MicroBatch]:
+    """This rank's share of the held-out split, once."""
+    return _read(ray.train.get_dataset_shard(HELD_OUT), config.batch_size)
+
+
 def _read(shard: DataIterator, batch_size: int) -> Iterator[MicroBatch]:
     for batch in shard.iter_batches(batch_size=batch_size, prefetch_batches=2):
         ids = cast(np.ndarray, batch["id"])

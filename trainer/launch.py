@@ -31,6 +31,7 @@ def connect(config: TrainerConfig) -> None:
 
     Raises NotEnoughCpus when the job could never be placed.
     """
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # with the patch, each line of progress comes twice
     address = config.address or os.environ.get("RAY_ADDRESS", "")
     needed = config.workers + DATA_CPUS
     quiet = ray.LoggingConfig(log_level="ERROR")

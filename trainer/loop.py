@@ -19,8 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.optim.lr_scheduler import LambdaLR
 
 from trainer.config import TrainerConfig
-from trainer.corpus import HELD_OUT
-from trainer.data import MicroBatch, micro_batches
+from trainer.data import MicroBatch, held_out, micro_batches
 from trainer.model import build_model, next_token_loss
 from trainer.observer import Observer, find_observer
 from trainer.state import SlotRandomness, TrainState
@@ -145,14 +144,12 @@ def log(config: TrainerConfig, state: TrainState, loss: torch.Tensor) -> None:
 
 def evaluate(config: TrainerConfig, model: nn.Module) -> float:
     """Mean loss over the held-out split, without touching any random state of the training."""
+    device = ray.train.torch.get_device()
     model.eval()
-    losses = [torch.zeros(())]
-    shard = ray.train.get_dataset_shard(HELD_OUT)
     with torch.no_grad():
-        for batch in shard.iter_torch_batches(batch_size=config.batch_size, dtypes={"tokens": torch.long}):
-            losses.append(next_token_loss(model, batch["tokens"]))
+        losses = [next_token_loss(model, batch.tokens.to(device)) for batch in held_out(config)]
     model.train()
-    mean = mean_over_ranks(torch.stack(losses[1:] or losses).mean())
+    mean = mean_over_ranks(torch.stack(losses).mean())
     if dist.get_rank() == 0:
         print(f"held-out loss {mean:.4f}", flush=True)
     return mean
