@@ -18,6 +18,10 @@ from chaos.process import current
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+"""Made once: ``json.dumps`` with arguments would make one for each event."""
+
+
 class EventWriter:
     """The event file of one process. ``common`` fields are added to every event."""
 
@@ -49,9 +53,9 @@ class EventWriter:
 def _encode(record: dict[str, Any]) -> bytes:
     """One line of JSON; a number that JSON lacks, as the loss of a diverged run, becomes its name in words."""
     try:
-        return json.dumps(record, separators=(",", ":"), allow_nan=False).encode()
+        return _ENCODER.encode(record).encode()
     except ValueError:
-        return json.dumps(_finite(record), separators=(",", ":")).encode()
+        return _ENCODER.encode(_finite(record)).encode()
 
 
 def _finite(value: Any) -> Any:
