@@ -1,32 +1,30 @@
-"""The write-ahead record of everything that must be undone, and the healing that needs nothing else.
+"""The write-ahead record of everything that must be undone; ``chaos.healing`` needs nothing else.
 
-An entry is written and flushed to disk before the thing exists. ``done`` closes it. What is still open when the owner
-is dead is undone by ``heal``: by the next ``aftershock heal``, or at the start of the next run.
+An entry is written and flushed to disk before the thing exists: no ledger, no injection. ``done`` closes it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
-import shutil
-import signal
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tenacity
-
+from chaos import INSTALLATION
 from chaos.exits import UsageError
-from chaos.process import Identity, current, ours
+from chaos.process import MARKER, Identity, current, ours
 
 SCHEMA = 1
 NAME = "ledger.jsonl"
 POINTER = "ledger"
+TTL_S = 3600.0
 LONGEST_SOCKET = 107
 LONGEST_BELOW = len("/12345678/head/session_2026-01-01_00-00-00_123456_1234567/sockets/plasma_store")
 
@@ -62,17 +60,25 @@ class Ledger:
     _next: int = field(default=0, init=False)
 
     @classmethod
-    def open(cls, directory: Path, run_id: str) -> Ledger:
-        """Start the ledger of a run in its directory, naming this process as its owner."""
+    def open(cls, directory: Path, run_id: str, ttl_s: float = TTL_S) -> Ledger:
+        """Start the ledger of a run in its directory, naming this process as its owner.
+
+        ``ttl_s``: seconds after which the run's watcher heals, whether or not the owner lives.
+        """
         ledger = cls(directory / NAME, run_id)
         me = current()
-        ledger._write({"schema": SCHEMA, "run": run_id, "owner": {"pid": me.pid, "start": me.start}})
+        owner = {"pid": me.pid, "start": me.start}
+        ledger._write({"schema": SCHEMA, "run": run_id, "owner": owner, "opened": time.time(), "ttl_s": ttl_s})
         return ledger
 
     def workspace(self) -> Path:
-        """Make the run's working directory; it points back to this ledger, so that healing finds both."""
+        """Make the run's working directory, which points back to this ledger, so that healing finds both.
+
+        From then on a watcher process heals when this one cannot.
+        """
         folder = registry() / self.run_id
         self.intend("directory", path=str(folder))
+        self.intend("processes")
         registry().mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
         me = current()
@@ -80,7 +86,16 @@ class Ledger:
         scratch = folder / f".{POINTER}"
         scratch.write_text(json.dumps(pointer))
         scratch.replace(folder / POINTER)  # at once: who sees a pointer sees a whole one
+        self._watch(folder)
         return folder
+
+    def _watch(self, folder: Path) -> None:
+        watcher = subprocess.Popen(
+            [sys.executable, "-P", "-m", "chaos.watcher", str(folder), str(self.path.resolve())],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+            env={**os.environ, "PYTHONPATH": str(INSTALLATION), MARKER: self.run_id}, start_new_session=True,
+        )  # fmt: skip
+        self.started(watcher.pid)
 
     def intend(self, kind: str, **recipe: Any) -> int:
         """Record, durably, what is about to exist and how to undo it; returns the entry's number."""
@@ -96,19 +111,15 @@ class Ledger:
         """Record a session of processes that the run has started, under an entry of kind ``processes``."""
         self._write({"session": session})
 
-    def close(self) -> list[str]:
-        """Undo everything that is still open; returns what could not be undone, empty when all is."""
-        try:
-            return undo(self.path)
-        except FileNotFoundError:  # somebody has removed the run directory
-            folder = registry() / self.run_id
-            return list(_heal_without_ledger(folder).errors) if folder.exists() else []
-
     def _write(self, record: dict[str, Any]) -> None:
-        _append(self.path, record)
+        append(self.path, record)
 
 
-def _append(path: Path, record: dict[str, Any]) -> None:
+def append(path: Path, record: dict[str, Any]) -> None:
+    """Add a record to a ledger, on disk when this returns.
+
+    Raises OSError when it does not fit.
+    """
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         line = json.dumps(record).encode() + b"\n"
@@ -128,6 +139,8 @@ class Account:
     owner: Identity
     open: dict[int, dict[str, Any]]
     sessions: frozenset[int]
+    opened_s: float = 0.0
+    ttl_s: float = TTL_S
 
     @classmethod
     def read(cls, path: Path) -> Account:
@@ -149,12 +162,26 @@ class Account:
             if "session" in record:
                 sessions.add(int(record["session"]))
         owner = Identity(head["owner"]["pid"], head["owner"]["start"])
-        return cls(path, head["run"], owner, entries, frozenset(sessions))
+        times = float(head.get("opened", 0.0)), float(head.get("ttl_s", TTL_S))
+        return cls(path, head["run"], owner, entries, frozenset(sessions), *times)
 
     @property
     def workspace(self) -> Path:
         """The run's working directory."""
         return registry() / self.run_id
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the watcher heals whether or not the owner lives; negative when that is over."""
+        return self.opened_s + self.ttl_s - time.time()
+
+    def processes(self) -> list[Identity]:
+        """The run's live processes; while one executes another program its environment is empty, so look twice."""
+        look = (self.run_id, self.sessions, self.workspace)
+        if left := ours(*look):
+            return left
+        time.sleep(0.05)
+        return ours(*look)
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
@@ -165,110 +192,3 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(record, dict):
             yield record
-
-
-def undo(path: Path) -> list[str]:
-    """Undo every open entry of a ledger, in reverse; errors are collected and returned, never hidden."""
-    account = Account.read(path)
-    errors = []
-    for number in sorted(account.open, reverse=True):
-        entry = account.open[number]
-        try:
-            RECIPES[entry["kind"]](account, entry)
-        except Exception as error:
-            errors.append(f"{entry['kind']} {number}: {error}")
-        else:
-            with contextlib.suppress(OSError):  # a full disk must not stop the healing: undoing twice does no harm
-                _append(path, {"done": number})
-    return errors
-
-
-class StillAlive(Exception):
-    """Processes of the run survived SIGKILL so far."""
-
-
-@tenacity.retry(
-    retry=tenacity.retry_if_exception_type(StillAlive),
-    wait=tenacity.wait_fixed(0.05),
-    stop=tenacity.stop_after_delay(15),
-    reraise=True,
-)
-def _end_processes(account: Account, entry: dict[str, Any]) -> None:
-    """Kill whatever provably belongs to the run until nothing is left; new children are found on the next pass."""
-    left = _alive(account)
-    for identity in left:
-        identity.send(signal.SIGKILL)
-    if left:
-        raise StillAlive(f"still alive after SIGKILL: {', '.join(str(identity.pid) for identity in left)}")
-
-
-def _alive(account: Account) -> list[Identity]:
-    """The run's processes; while a process executes another program its environment is empty, so look twice."""
-    look = (account.run_id, account.sessions, account.workspace)
-    if left := ours(*look):
-        return left
-    time.sleep(0.05)
-    return ours(*look)
-
-
-def _remove_directory(account: Account, entry: dict[str, Any]) -> None:
-    """Remove a directory that the run made, which must lie in the registry of this user."""
-    folder = Path(entry["path"])
-    if folder.resolve().parent != registry():
-        raise ValueError(f"{folder} is not in {registry()}, so it is left alone")
-    if folder.exists():
-        shutil.rmtree(folder)
-
-
-Recipe = Callable[[Account, dict[str, Any]], None]
-
-RECIPES: dict[str, Recipe] = {"processes": _end_processes, "directory": _remove_directory}
-
-
-@dataclass(frozen=True)
-class Healing:
-    """What healing did with one run: cleaned, or left alone because its owner lives, or what went wrong."""
-
-    run_id: str
-    action: str
-    errors: tuple[str, ...] = ()
-
-
-def heal() -> list[Healing]:
-    """Clean up after every dead harness of this user; the runs of a living one are left alone."""
-    if not registry().is_dir():
-        return []
-    return [_heal_one(folder) for folder in sorted(registry().iterdir()) if folder.is_dir()]
-
-
-def _heal_one(folder: Path) -> Healing:
-    try:
-        pointer = json.loads((folder / POINTER).read_text())
-        owner, ledger = Identity(pointer["pid"], pointer["start"]), Path(pointer["ledger"])
-    except (OSError, ValueError, KeyError, TypeError):
-        # Without a pointer its harness was killed while making it, or is making it right now.
-        young = _age(folder) < 60
-        return Healing(folder.name, "left alone: just being made") if young else _heal_without_ledger(folder)
-    if owner.alive():
-        return Healing(folder.name, "left alone: its harness is running")
-    try:
-        errors = undo(ledger)
-    except (OSError, ValueError):
-        return _heal_without_ledger(folder)
-    return Healing(folder.name, "not healed" if errors else "healed", tuple(errors))
-
-
-def _heal_without_ledger(folder: Path) -> Healing:
-    """The run directory was deleted: the marker in the environment still proves which processes are the run's."""
-    account = Account(folder / POINTER, folder.name, Identity(0, 0), {}, frozenset())
-    try:
-        _end_processes(account, {})
-        shutil.rmtree(folder)
-    except (OSError, StillAlive) as error:
-        return Healing(folder.name, "not healed", (str(error),))
-    return Healing(folder.name, "healed")
-
-
-def _age(folder: Path) -> float:
-    """Seconds since something in the folder was made."""
-    return time.time() - folder.stat().st_mtime

@@ -5,8 +5,10 @@ A pid alone proves nothing, since pids are reused: an identity is a pid with its
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +34,12 @@ class Identity:
         """Whether this very process still runs (a zombie does not)."""
         return Identity.of(self.pid) == self
 
-    def send(self, number: signal.Signals) -> bool:
+    def stopped(self) -> bool:
+        """Whether this very process is stopped by a signal (state T)."""
+        fields = _stat(self.pid)
+        return bool(fields) and fields[0] == "T" and int(fields[19]) == self.start
+
+    def send(self, number: int) -> bool:
         """Signal this very process, and no other that reuses its pid; False when it is gone."""
         try:
             handle = os.pidfd_open(self.pid)
@@ -47,6 +54,30 @@ class Identity:
             return False
         finally:
             os.close(handle)
+
+
+_EXIT_INFO = struct.Struct("=QQ11Ii")
+"""Of Linux's ``pidfd_info``: mask, cgroup, eleven ids, exit code."""
+_EXIT_ASKED = 1 << 3
+_PIDFD_GET_INFO = 3 << 30 | _EXIT_INFO.size << 16 | 0xFF << 8 | 11
+
+
+def exit_cause(handle: int) -> str:
+    """How the process of a pidfd ended: a signal's name or ``exit code N``.
+
+    Empty while it runs, and where the kernel (before Linux 6.15) does not tell.
+    """
+    answer = bytearray(_EXIT_INFO.pack(_EXIT_ASKED, *[0] * 13))
+    try:
+        fcntl.ioctl(handle, _PIDFD_GET_INFO, answer)
+    except OSError:
+        return ""
+    mask, *_, status = _EXIT_INFO.unpack(answer)
+    if not mask & _EXIT_ASKED:
+        return ""
+    if os.WIFSIGNALED(status):
+        return signal.Signals(os.WTERMSIG(status)).name
+    return f"exit code {os.waitstatus_to_exitcode(status)}"
 
 
 def current() -> Identity:

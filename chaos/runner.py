@@ -14,19 +14,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos.agent.plan import Plan
+from chaos.attacks import Attacks
 from chaos.cluster.local import LocalCluster
-from chaos.history import Event, HistoryWriter
+from chaos.confirm import Confirm
+from chaos.faults.base import find_fault
+from chaos.history import HistoryWriter
 from chaos.live import Live
+from chaos.resources import Resources
 from chaos.watch import Watch
 from chaos.workload import Workload
 
-CONFIRM_S = 10.0
-"""A process that dies later than this after its fault fired did not die of it."""
+GONE_S = 10.0
+"""How long after the end of a training script its processes, actors and placement groups may take to go."""
 
 
 @dataclass
 class Conduct:
-    """One run of a workload under a plan, on a cluster that is up."""
+    """One run of a workload under a plan, on a cluster that is up.
+
+    ``recovers``: whether training is expected to go on after the last fault.
+    """
 
     directory: Path
     workload: Workload
@@ -34,13 +41,18 @@ class Conduct:
     cluster: LocalCluster
     writer: HistoryWriter
     deadline_s: float
+    recovers: bool = True
     live: Live = field(default_factory=Live)
     driver: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _watch: Watch | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.writer.observe(self.live)
-        self.writer.observe(confirm_kills(self.writer))
+        self._attacks = Attacks(self.plan, self.writer, self.cluster.ledger)
+        self._confirm = Confirm(self.plan, self.writer)
+        self._resources = Resources(self.writer, self.cluster.ledger)
+        for observer in (self._confirm, self._attacks, self._resources):
+            self.writer.observe(observer)
 
     @property
     def watch(self) -> Watch:
@@ -70,10 +82,13 @@ class Conduct:
         log.parent.mkdir(parents=True, exist_ok=True)
         self.driver = self.workload.launch(self.cluster.client_environment(), self.plan.write(), log)
         self.writer.emit("workload.start", data={"pid": self.driver.pid})
-        self._watch = Watch(self.directory, self.writer, self.driver, time.monotonic() + self.deadline_s)
+        deadline = time.monotonic() + self.deadline_s
+        ticks = (self._attacks.tick, self._confirm.tick)
+        self._watch = Watch(self.directory, self.writer, self.driver, deadline, ticks)
 
     def _end(self) -> None:
-        """End a driver that still runs, and take in what was written last."""
+        """Heal what still goes on, end a driver that still runs, take in what was written last, look what is left."""
+        self._attacks.close()
         if self.driver is None:
             return
         code = self.driver.poll()
@@ -81,7 +96,13 @@ class Conduct:
             self.driver.kill()
             self.driver.wait()
         self.writer.emit("workload.exit", data={"code": code})
+        self._look_for_residue()
         self.watch.close()
+
+    def _look_for_residue(self) -> None:
+        """What of the job is still there a while after its end; a probe that fails says so."""
+        workers = [{"rank": event.rank, "pid": event.pid} for event in self.watch.gone(GONE_S)]
+        self.writer.emit("residue.checked", data={"workers": workers, **self.cluster.left_behind(GONE_S)})
 
     def drain(self) -> None:
         """Take in what the cluster's processes wrote until their own end; their files are not needed any more."""
@@ -109,9 +130,10 @@ def inject(run: Conduct) -> bool:
 
 def recover(run: Conduct) -> bool:
     """All ranks have passed the step they had reached, or the last one, in an attempt after the last fault."""
-    if not run.live.fired:
+    broken = [event for event in run.live.fired.values() if find_fault(event.data["fault"]).breaks]
+    if not broken or not run.recovers:
         return True
-    last = max(event.attempt or 0 for event in run.live.fired.values())
+    last = max(event.attempt or 0 for event in broken)
     goal = min(run.live.furthest + 1, run.workload.steps)
     return run.watch.until(lambda: run.live.attempt > last and run.live.step >= goal)
 
@@ -125,24 +147,3 @@ def finish(run: Conduct) -> bool:
 
 
 PHASES = (launch, steady, inject, recover, finish)
-
-
-def confirm_kills(writer: HistoryWriter) -> Callable[[Event], None]:
-    """An observer that confirms a kill when the very process that fired it is seen to leave the process table."""
-    fired: dict[int, Event] = {}
-
-    def observer(event: Event) -> None:
-        if event.kind == "fault.fired":
-            fired[event.pid] = event
-        elif event.kind == "process.exit" and (fault := fired.pop(event.data["pid"], None)):
-            after_ns = event.mono_ns - fault.mono_ns
-            if after_ns <= CONFIRM_S * 1e9 or event.data["seen"] == "late":
-                data = {
-                    "injection": fault.data["injection"],
-                    "evidence": f"process {event.data['pid']} left the process table",
-                    "after_ms": after_ns / 1e6,
-                    "seen": event.data["seen"],
-                }
-                writer.emit("fault.confirmed", attempt=fault.attempt, rank=fault.rank, step=fault.step, data=data)
-
-    return observer

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos.history import Event, HistoryWriter, Tail
-from chaos.process import Identity
+from chaos.process import Identity, exit_cause
 
 LOOK_S = 0.02
 
@@ -26,17 +26,21 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Exit:
-    """A worker process that is gone: the event of its start, and when its end was seen (nanoseconds)."""
+    """A worker process that is gone: the event of its start, and when its end was seen (nanoseconds).
+
+    ``cause``: how it ended, as the kernel tells it; empty where it does not.
+    """
 
     start: Event
     wall_ns: int
     mono_ns: int
     seen: str
+    cause: str
 
     @classmethod
-    def now(cls, start: Event, seen: str) -> Exit:
+    def now(cls, start: Event, seen: str, cause: str = "") -> Exit:
         """It is seen to be gone: ``at once`` by its pidfd, or ``late``, being gone before anyone looked."""
-        return cls(start, time.time_ns(), time.monotonic_ns(), seen)
+        return cls(start, time.time_ns(), time.monotonic_ns(), seen, cause)
 
 
 @dataclass
@@ -64,10 +68,15 @@ class ExitWatch:
         """Wait for exits up to a time."""
         gone = []
         for handle, _ in self._poll.poll(seconds * 1000):
-            gone.append(Exit.now(self._workers.pop(handle), "at once"))
+            gone.append(Exit.now(self._workers.pop(handle), "at once", exit_cause(handle)))
             self._poll.unregister(handle)
             os.close(handle)
         return gone
+
+    @property
+    def workers(self) -> list[Event]:
+        """The starts of those that are not gone."""
+        return list(self._workers.values())
 
     def close(self) -> None:
         """Stop watching."""
@@ -79,12 +88,16 @@ class ExitWatch:
 
 @dataclass
 class Watch:
-    """All eyes on one run of a workload; whatever is seen goes to the history."""
+    """All eyes on one run of a workload; whatever is seen goes to the history.
+
+    ``ticks`` are called after each look.
+    """
 
     directory: Path
     writer: HistoryWriter
     driver: subprocess.Popen[bytes]
     deadline: float
+    ticks: tuple[Callable[[], None], ...] = ()
     _tail: Tail = field(init=False)
     _exits: ExitWatch = field(init=False)
     _ended: bool = field(default=False, init=False)
@@ -120,6 +133,8 @@ class Watch:
                 gone.append(late)
         for end in gone:
             self._tell(end)
+        for tick in self.ticks:
+            tick()
 
     def _tell(self, end: Exit) -> None:
         start = end.start
@@ -129,8 +144,15 @@ class Watch:
             mono_ns=end.mono_ns,
             attempt=start.attempt,
             rank=start.rank,
-            data={"pid": start.pid, "start": start.data["start"], "seen": end.seen},
+            data={"pid": start.pid, "start": start.data["start"], "seen": end.seen, "cause": end.cause},
         )
+
+    def gone(self, seconds: float) -> list[Event]:
+        """Wait until every worker is gone, up to a time; returns the starts of those that are not."""
+        end = time.monotonic() + seconds
+        while self._exits.workers and time.monotonic() < end:
+            self.look()
+        return self._exits.workers
 
     def close(self) -> None:
         """Take in the latest events and let go of the workers; ``look`` still works."""

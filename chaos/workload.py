@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import chaos
+from chaos import INSTALLATION
 from chaos.agent.plan import VARIABLE
 from chaos.exits import UsageError
 
 CALLBACKS = "RAY_TRAIN_CALLBACKS"
 AGENT = "chaos.agent.callback.Agent"
-
-INSTALLATION = Path(chaos.__file__).resolve().parent.parent
-"""The folder that holds our packages: ``site-packages``, or a checkout."""
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ def check_trajectory(case: Case) -> Finding:
         return finding
     ours, theirs = _by_rank_and_step(case.attempts), _by_rank_and_step(case.control_attempts)
     both = sorted(ours.keys() & theirs.keys(), key=lambda key: (key[1], key[0]))
-    if not both or not any(event.attempt for event in ours.values()):
-        return Finding(name, Verdict.UNKNOWN, expected, "no step after a restart to compare")
+    if not both:
+        return Finding(name, Verdict.UNKNOWN, expected, "no step to compare")
     for rank, step in both:
         for field in ("loss", "lr", "samples"):
             mine, control = (side[rank, step].data[field] for side in (ours, theirs))
@@ -64,7 +64,8 @@ def check_state(case: Case) -> Finding:
     if finding := _without_control(case, name, expected):
         return finding
     control = saved_parts(case.control_attempts)
-    after = saved_parts([attempt for attempt in case.attempts if attempt.number > 0])
+    restarted = [attempt for attempt in case.attempts if attempt.number > 0]
+    after = saved_parts(restarted or case.attempts)
     compared = [(key, step) for key in sorted(after, key=lambda key: key[1]) for step in [key[1]] if step]
     pieces = 0
     for key, step in compared:

@@ -1,17 +1,21 @@
-"""The checks on the run itself: was the fault confirmed, is the history whole?"""
+"""The checks on the run itself: was the fault confirmed, is the history whole, is anything left?"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
-from metrics.verdict import Case, Finding, Verdict
+from chaos.agent.plan import Injection
+from chaos.history import Event
+from chaos.triggers import Moment
+from metrics.verdict import Case, Finding, Verdict, died_alone
 
 
 def check_fault(case: Case) -> Finding:
-    """Every injection fired once, at its step, in its rank's process, and its effect was seen."""
+    """Every injection fired once, at its moment, in its rank's process, and its effect was seen."""
     name = "fault"
-    wanted = {i["id"]: i for i in case.record.injections}
-    expected = "; ".join(f"{i['fault']} rank {i['rank']} right after step {i['step']}" for i in wanted.values())
+    wanted = {i.id: i for i in map(Injection.of, case.record.injections)}
+    expected = "; ".join(f"{i.fault} {i.where} {i.trigger}" for i in wanted.values())
     fired = case.history.select("fault.fired")
     confirmed = {str(e.data.get("injection")): e for e in case.history.select("fault.confirmed")}
     times = Counter(str(event.data.get("injection")) for event in fired)
@@ -24,19 +28,41 @@ def check_fault(case: Case) -> Finding:
         return Finding(name, Verdict.FAIL, expected, seen)
     for event in fired:
         injection = wanted[event.data["injection"]]
-        if (event.rank, event.step) != (injection["rank"], injection["step"]):
-            seen = f"{injection['id']} fired in rank {event.rank} after step {event.step}"
+        there = event.rank is not None and injection.hits(event.rank, event.data.get("node", ""))
+        if not there or not _in_time(injection, event):
+            seen = f"{injection.id} fired in rank {event.rank} in {event.data['phase']} at step {event.step}"
             return Finding(name, Verdict.FAIL, expected, seen)
     if len(fired) < len(wanted):
-        return Finding(name, Verdict.UNKNOWN, expected, f"{len(fired)} of {len(wanted)} fired")
+        seen = f"{len(fired)} of {len(wanted)} fired{died_alone(case.history)}"
+        return Finding(name, Verdict.UNKNOWN, expected, seen)
     if missing := wanted.keys() - confirmed.keys():
         return Finding(name, Verdict.UNKNOWN, expected, f"no effect was seen of {', '.join(sorted(missing))}")
     first = next(iter(confirmed.values()))
     seen = f"{first.data['evidence']} {first.data['after_ms']:.1f} ms after the fault fired"
     if len(confirmed) > 1:
-        seen = f"{len(confirmed)} of {len(wanted)} at their steps; {seen}"
+        seen = f"{len(confirmed)} of {len(wanted)} at their moments; {seen}"
     evidence = {e.data["injection"]: e.data for e in confirmed.values()}
     return Finding(name, Verdict.PASS, expected, seen, evidence=evidence)
+
+
+def _in_time(injection: Injection, event: Event) -> bool:
+    """Whether the moment of a firing is the one that its trigger names; times are the agent's own affair."""
+    moment = Moment(event.data["phase"], event.step or 0, event.attempt or 0, math.inf)
+    return injection.trigger.holds(moment)
+
+
+def check_residue(case: Case) -> Finding:
+    """After the end of the training script nothing of the job is left: no worker, no actor, no placement group."""
+    name, expected = "residue", "no worker process, actor or placement group outlives the job"
+    checked = case.history.first("residue.checked")
+    if checked is None or "error" in checked.data:
+        why = checked.data["error"] if checked else "nobody looked"
+        return Finding(name, Verdict.UNKNOWN, expected, f"what is left is not known: {why}")
+    left = {key: checked.data[key] for key in ("workers", "actors", "placement_groups") if checked.data[key]}
+    if left:
+        seen = "; ".join(f"{len(items)} {key.replace('_', ' ')}, first {items[0]}" for key, items in left.items())
+        return Finding(name, Verdict.FAIL, expected, f"left: {seen}", evidence=left)
+    return Finding(name, Verdict.PASS, expected, f"nothing left, seen {checked.data['seconds']:.1f} s after the end")
 
 
 def check_history(case: Case) -> Finding:

@@ -9,36 +9,35 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.exits import UsageError
 from chaos.history import EVENTS, History, HistoryWriter
-from metrics import budgets, continuity, control, evidence, junit, prometheus, recovery, report
-from metrics.checkpoints import content
+from metrics import evidence, junit, prometheus, report
+from metrics.expectations import Expectation, parse
 from metrics.summary import Summary, summarize
 from metrics.verdict import Case, Judgement, judge
 
-CHECKS = (
+ALWAYS = (
     ("history", evidence.check_history),
     ("fault", evidence.check_fault),
-    ("completed", continuity.check_completed),
-    ("recovered", recovery.check),
-    ("restarts", budgets.check),
-    ("resume-step", continuity.check_resume_step),
-    ("lost-steps", continuity.check_lost_steps),
-    ("steps", continuity.check_steps),
-    ("samples", continuity.check_samples),
-    ("restored-state", content.check_restored),
-    ("checkpoints", content.check_stored),
-    ("trajectory", control.check_trajectory),
-    ("control-state", control.check_state),
+    ("residue", evidence.check_residue),
 )
+"""The checks of every run, whatever is expected of it."""
 
 
-def judge_run(directory: Path) -> tuple[Case, Judgement]:
-    """Load a run directory and run every check over it.
+def judge_run(directory: Path, expect: Expectation | None = None) -> tuple[Case, Judgement]:
+    """Load a run directory and judge it by the expectation stored with it, changed by another one where given.
 
     Raises FileNotFoundError or ValueError when it is no run directory.
     """
     case = Case.load(directory)
-    return case, judge(case, CHECKS)
+    try:
+        expected = parse(case.record.expect)
+    except UsageError as error:
+        raise ValueError(f"{directory}: its expectation cannot be read: {error}") from error
+    if expect is not None:
+        expected = expected.but(expect)
+        case = dataclasses.replace(case, record=msgspec.structs.replace(case.record, expect=str(expected)))
+    return case, judge(case, (*ALWAYS, *expected.checks))
 
 
 def record_judged(case: Case) -> Case:

@@ -30,6 +30,7 @@ class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True):
     fault: str
     rank: int
     step: int
+    phase: str
     total_s: float
     phases: list[PhaseTime]
     missing: str
@@ -81,6 +82,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     workers: int
     steps: int
+    expect: str
     restarts: int
     recoveries: list[RecoveryRecord]
     checks: list[CheckRecord]
@@ -103,6 +105,7 @@ def summarize(case: Case, judgement: Judgement) -> Summary:
         seed=record.seed,
         workers=record.workers,
         steps=record.steps,
+        expect=record.expect,
         restarts=max(0, len(case.attempts) - 1),
         recoveries=[_recovery(case, recovery) for recovery in recoveries(case)],
         checks=[_check(finding) for finding in judgement.findings],
@@ -124,13 +127,13 @@ def _check(finding: Finding) -> CheckRecord:
 
 
 def _recovery(case: Case, recovery: Recovery) -> RecoveryRecord:
-    firings = case.history.select("fault.fired")
-    fired = next(e for e in firings if str(e.data.get("injection")) == recovery.injection)
+    fired = recovery.fired[0]
     return RecoveryRecord(
         injection=recovery.injection,
         fault=str(fired.data.get("fault")),
         rank=fired.rank or 0,
         step=fired.step or 0,
+        phase=str(fired.data.get("phase", "step")),
         total_s=recovery.total_s,
         phases=[PhaseTime(p.name, p.seconds, RESOLUTION_S[p.name]) for p in recovery.phases],
         missing=recovery.missing,
@@ -159,7 +162,8 @@ def time_record(case: Case) -> TimeRecord:
         return TimeRecord(wall_s=0.0, cluster_start_s=0.0, workload_s=0.0, control_s=0.0, harness_s=0.0)
     wall = end.wall - float(start.data.get("process_started", start.wall))
     cluster = _span(history.first("cluster.node.start"), history.first("cluster.up"))
-    workload, control = _life(history), _life(case.control) if case.control else 0.0
+    own = case.control is not None and history.first("control.shared") is None
+    workload, control = _life(history), _life(case.control) if case.control and own else 0.0
     return TimeRecord(
         wall_s=wall,
         cluster_start_s=cluster,

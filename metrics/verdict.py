@@ -32,9 +32,9 @@ class Verdict(StrEnum):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for: the resolved scenario as stored in ``scenario.json``.
 
-    ``injections``: the plan's, with their fault, rank and step. ``epoch_samples``: samples in one epoch, with ids from
-    0; None where that is not known. ``recover_within_s``: the bound on a recovery, in
-    seconds. ``poll_s``: how often the controller polls its workers.
+    ``expect``: the expectation, as ``--expect`` takes it. ``injections``: the plan's, with their fault, rank and
+    trigger. ``timeouts``: seconds by name (``chaos.timeouts``), None for Ray's default. ``epoch_samples``: samples in
+    one epoch, with ids from 0; None where that is not known. ``poll_s``: how often the controller polls its workers.
     """
 
     schema: int
@@ -49,8 +49,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     keep: int
     max_failures: int
     poll_s: float
-    recover_within_s: float
     control: bool
+    expect: str
+    timeouts: dict[str, float | None]
     injections: list[dict[str, Any]]
     settings: dict[str, Any]
     epoch_samples: int | None = None
@@ -165,10 +166,22 @@ def _outcomes_of_run(history: History) -> list[tuple[ExitCode, str]]:
     elif injected := [str(event.data.get("injection")) for event in history.select("fault.armed")]:
         confirmed = {event.data.get("injection") for event in history.select("fault.confirmed")}
         if missing := [name for name in injected if name not in confirmed]:
-            outcomes.append((ExitCode.NOT_INJECTED, f"injection {', '.join(missing)} was not confirmed"))
+            alone = died_alone(history)
+            outcomes.append((ExitCode.NOT_INJECTED, f"injection {', '.join(missing)} was not confirmed{alone}"))
     else:
         outcomes.append((ExitCode.NOT_INJECTED, "no fault was armed"))
     return outcomes
+
+
+def died_alone(history: History) -> str:
+    """Which rank died by itself: in an attempt that no fault hit, before its group was taken down; empty for none."""
+    hit = {event.attempt for event in history.select("fault.fired")}
+    ends = {event.attempt: event.wall_ns for event in reversed(history.select("attempt.shutdown"))}
+    for event in history.select("process.exit"):
+        if event.attempt not in hit and event.wall_ns < ends.get(event.attempt, 0):
+            how = f" ({event.data['cause']})" if event.data.get("cause") else ""
+            return f"; rank {event.rank} died by itself{how} in attempt {event.attempt}"
+    return ""
 
 
 def _why_no_step(history: History) -> str:
@@ -187,6 +200,6 @@ def _outcomes_of(findings: Sequence[Finding]) -> list[tuple[ExitCode, str]]:
     outcomes = []
     for verdict, code in codes.items():
         if named := [finding.check for finding in findings if finding.verdict is verdict]:
-            text = "every check passed" if verdict is Verdict.PASS else f"{verdict}: {', '.join(named)}"
+            text = "every check that applies passed" if verdict is Verdict.PASS else f"{verdict}: {', '.join(named)}"
             outcomes.append((code, text))
     return outcomes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import traceback
 from pathlib import Path
@@ -10,18 +11,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from chaos.exits import ExitCode, UsageError
+from chaos.targets import NoTarget
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from metrics.summary import Summary
-    from scenarios.request import Options
+    from scenarios.request import Options, Request
 
 RUN_EXAMPLES = """\b
 Examples:
   aftershock run kill-worker
   aftershock run kill-worker --workers 3 --rank 2 --step 17 --json
   aftershock run kill-worker --set dropout=0 --set checkpoint_every=5
+  aftershock run hang-frozen --expect 'recovers(within=60) & loses(steps<=10)'
+  aftershock run kill-two-at-once --seed 7 --dry-run
+  aftershock run kill-every-phase
+"""
+
+LISTS = ("scenarios", "faults", "triggers", "targets", "expectations")
+
+LIST_EXAMPLES = """\b
+Examples:
+  aftershock list
+  aftershock list faults
+  aftershock list expectations --json
 """
 
 
@@ -43,6 +57,9 @@ class Group(click.Group):
         except UsageError as error:
             click.echo(f"aftershock: {error}", err=True)
             code = ExitCode.USAGE
+        except NoTarget as error:
+            click.echo(f"aftershock: {error}", err=True)
+            code = ExitCode.NOT_INJECTED
         except (click.Abort, KeyboardInterrupt):
             click.echo("aftershock: interrupted", err=True)
             code = ExitCode.ABORTED
@@ -63,34 +80,68 @@ def cli() -> None:
 @click.option("--workers", type=int, help="Training workers, each on a node of its own.")
 @click.option("--rank", type=int, help="Rank that the fault hits.")
 @click.option("--step", type=int, help="The fault fires right after this step.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights, data order and dropout.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of training and of random targets.")
+@click.option("--expect", default="", metavar="TEXT", help="Bounds of your own, such as 'recovers(within=60)'.")
 @click.option("--out", default="runs", show_default=True, help="Where run directories are made.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, progress to standard error.")
-@click.option("--control/--no-control", default=True, show_default=True, help="Compare with a run without a fault.")
+@click.option("--control/--no-control", default=None, help="Compare with a run without a fault.  [default: control]")
 @click.option("--deadline", type=float, help="Longest life of a training script, s.  [default: 300, 60 more a fault]")
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a value of the scenario or the trainer.")
+@click.option("--dry-run", is_flag=True, help="Show the resolved plan and its blast radius; touch nothing.")
 @click.option("--quiet", is_flag=True, help="Print the result only.")
-def run(scenario: str, out: str, as_json: bool, sets: tuple[str, ...], quiet: bool, **values: Any) -> int:
-    """Run one SCENARIO and judge it. `aftershock list` shows what there is."""
+def run(
+    scenario: str, out: str, as_json: bool, sets: tuple[str, ...], quiet: bool, dry_run: bool, **values: Any
+) -> int:
+    """Run one SCENARIO, or a suite of them, and judge it. `aftershock list scenarios` shows what there is."""
     from scenarios.request import resolve
+    from scenarios.scenario import Suite, find
 
-    request = resolve(scenario, _options(out=Path(out), settings=_settings(sets), **values))
+    options = _options(out=Path(out), settings=_settings(sets), **values)
+    found = find(scenario)
+    names = found.members if isinstance(found, Suite) else (scenario,)
+    requests = [resolve(one, options) for name in names if not isinstance(one := find(name), Suite)]
+    if dry_run:
+        return _preview(requests, as_json)
     from chaos.version import untested
     from chaos.workload import check_own_chaos
 
     check_own_chaos()
+    for sentence in untested():
+        click.echo(f"aftershock: warning: {sentence}", err=True)
+    if isinstance(found, Suite):
+        return _run_suite(found.name, requests, as_json, quiet)
+    outcome = _run_one(requests[0], as_json, quiet)
+    if isinstance(outcome, ExitCode):
+        return outcome
+    summary, directory = outcome
+    _tell(summary, directory, as_json)
+    return summary.exit_code
+
+
+def _preview(requests: list[Request], as_json: bool) -> int:
+    """Print the plans."""
+    from scenarios.preview import preview, show
+
+    if as_json:
+        plans = [preview(request) for request in requests]
+        click.echo(json.dumps(plans if len(plans) > 1 else plans[0], indent=1))
+    else:
+        for request in requests:
+            show(request, _console())
+    return ExitCode.PASS
+
+
+def _run_one(request: Request, as_json: bool, quiet: bool) -> tuple[Summary, Path] | ExitCode:
+    """Run and judge one scenario; a code where there is nothing to show."""
     from scenarios.execute import FULL, StorageFailed, execute
     from scenarios.view import Progress
 
-    for sentence in untested():
-        click.echo(f"aftershock: warning: {sentence}", err=True)
-    console = _console(stderr=as_json)
     title = f"{request.scenario.name}: {request.scenario.title}"
     try:
-        with Progress(console, title, request.shape.steps, quiet) as progress:
+        with Progress(_console(stderr=as_json), title, request.shape.steps, quiet) as progress:
             directory = execute(request, [progress])
             progress.phase("judge")
-            summary = _judge(directory, fresh=True)
+            return _judge(directory, fresh=True), directory
     except StorageFailed as error:
         click.echo(f"aftershock: {error}", err=True)
         return ExitCode.ABORTED
@@ -99,35 +150,84 @@ def run(scenario: str, out: str, as_json: bool, sets: tuple[str, ...], quiet: bo
             raise
         click.echo(f"aftershock: the run is stored and healed, but not judged: {error}", err=True)
         return ExitCode.UNKNOWN
-    _tell(summary, directory, as_json)
-    return summary.exit_code
+
+
+def _run_suite(name: str, requests: list[Request], as_json: bool, quiet: bool) -> int:
+    from scenarios import suite
+
+    def run_one(request: Request) -> tuple[Summary, Path]:
+        outcome = _run_one(request, as_json, quiet)
+        if isinstance(outcome, ExitCode):
+            raise click.exceptions.Exit(outcome)
+        return outcome
+
+    directory = suite.make_directory(requests[0].options.out, name)
+    record = suite.SuiteRun(name, requests, run_one, directory).run()
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(record), indent=1).decode())
+    else:
+        suite.show(record, directory, _console())
+    return record.exit_code
 
 
 @cli.command()
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--expect", default="", metavar="TEXT", help="Bounds of your own, such as 'recovers(within=60)'.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
-def analyze(directory: Path, as_json: bool) -> int:
+def analyze(directory: Path, expect: str, as_json: bool) -> int:
     """Judge a stored RUN directory again, from its files alone."""
-    summary = _judge(directory, fresh=False)
+    summary = _judge(directory, fresh=False, expect=expect)
     _tell(summary, directory, as_json)
     return summary.exit_code
 
 
-@cli.command(name="list")
+@cli.command(name="list", epilog=LIST_EXAMPLES)
+@click.argument("what", type=click.Choice(LISTS), default="scenarios")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def list_scenarios(as_json: bool) -> None:
-    """List the scenarios."""
-    from scenarios.scenario import all_scenarios
+def list_(what: str, as_json: bool) -> None:
+    """List the scenarios, or what a scenario is made of."""
+    from scenarios import catalogue
 
-    known = all_scenarios().values()
+    items = catalogue.items(what)
     if as_json:
-        import json
+        click.echo(json.dumps(items, indent=1))
+    else:
+        catalogue.show(items, _console())
 
-        click.echo(json.dumps([{"name": s.name, "title": s.title, "expects": s.expects} for s in known], indent=1))
-        return
-    width = max(len(s.name) for s in known)
-    for s in known:
-        click.echo(f"{s.name:<{width}}  {s.title}")
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def doctor(as_json: bool) -> int:
+    """Say what this machine permits, and which scenarios that costs."""
+    from scenarios.doctor import examine
+    from scenarios.view import show_diagnosis
+
+    found = examine()
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        show_diagnosis(found, _console())
+    return ExitCode.PASS if found.well else ExitCode.FAIL
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def status(as_json: bool) -> None:
+    """Show what is in place on this machine: runs, their processes, what a dead harness has left."""
+    import dataclasses
+
+    from chaos.healing import status as look
+    from scenarios.view import show_status
+
+    found = look()
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(run) for run in found], indent=1))
+    else:
+        show_status(found, _console())
 
 
 @cli.command()
@@ -135,9 +235,8 @@ def list_scenarios(as_json: bool) -> None:
 def heal(as_json: bool) -> int:
     """Clean up after every dead harness; the runs of a living one are left alone."""
     import dataclasses
-    import json
 
-    from chaos.ledger import heal as heal_all
+    from chaos.healing import heal as heal_all
 
     done = heal_all()
     if as_json:
@@ -172,12 +271,13 @@ def _settings(sets: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _judge(directory: Path, fresh: bool) -> Summary:
+def _judge(directory: Path, fresh: bool, expect: str = "") -> Summary:
     """Judge a run directory; a fresh run's history is told how long the judging took."""
+    from metrics.expectations import parse
     from metrics.publish import judge_run, publish, record_judged
 
     try:
-        case, judgement = judge_run(directory)
+        case, judgement = judge_run(directory, parse(expect) if expect else None)
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise UsageError(f"{error}; name the directory of a run, such as one below runs/") from error
     if fresh:

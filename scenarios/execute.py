@@ -18,23 +18,28 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from chaos import healing
 from chaos import ledger as ledgers
 from chaos.agent.plan import Plan
 from chaos.cluster.local import ClusterFailed, LocalCluster
 from chaos.exits import UsageError
-from chaos.history import SCHEMA, HistoryWriter, Observer
+from chaos.history import NAME, SCHEMA, HistoryWriter, Observer
 from chaos.ledger import Ledger
 from chaos.logs import collect_logs
 from chaos.runner import Conduct
+from chaos.timeouts import TIMEOUTS
 from chaos.version import versions
 from chaos.watch import Interrupted, ignore_signals, interrupt_by_signals, restore_signals
 from chaos.workload import Workload
 from metrics.verdict import RECORD, Record
 from scenarios.request import Request, with_data
+from scenarios.scenario import Shape
 from trainer.config import TrainerConfig
 
+TTL_MARGIN_S = 300.0
+"""What a run may take beside its two training scripts, seconds."""
+
 SPACE_NEEDED = 256 * 1024 * 1024
-CPUS_PER_NODE = 2
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Errors of a disk that takes nothing more."""
 
@@ -115,7 +120,7 @@ def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Ob
         )
     request = with_data(request, directory)
     (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record(request, run_id)), indent=1))
-    ledger = Ledger.open(directory, run_id)
+    ledger = Ledger.open(directory, run_id, ttl_s=2 * request.deadline_s + TTL_MARGIN_S)
     writer = HistoryWriter(directory, observers)
     writer.emit("run.start", data={"schema": SCHEMA, "run": run_id, "process_started": psutil.Process().create_time()})
     return Run(request, directory, run_id, writer, ledger)
@@ -125,7 +130,7 @@ def record(request: Request, run_id: str) -> Record:
     """The resolved scenario, as stored."""
     shape = request.shape
     return Record(
-        schema=1,
+        schema=2,
         run=run_id,
         scenario=request.scenario.name,
         title=request.scenario.title,
@@ -137,8 +142,9 @@ def record(request: Request, run_id: str) -> Record:
         keep=shape.keep,
         max_failures=shape.max_failures,
         poll_s=shape.poll_s,
-        recover_within_s=shape.recover_within_s,
-        control=request.options.control,
+        control=request.control,
+        expect=str(request.expects),
+        timeouts=shape.timeouts,
         injections=[dataclasses.asdict(injection) for injection in request.injections],
         settings=dataclasses.asdict(request.config),
         versions={**versions(), "python": sys.version.split()[0]},
@@ -157,10 +163,14 @@ def _git_commit() -> str:
 
 
 def sweep(run: Run) -> None:
-    """Clean what a dead harness of this user left."""
-    for healing in ledgers.heal():
-        if healing.run_id != run.run_id:
-            run.writer.emit("residue.found", data=dataclasses.asdict(healing))
+    """Clean what a dead harness of this user left; name what Ray runs here besides."""
+    for healed in healing.heal():
+        if healed.run_id != run.run_id:
+            run.writer.emit("residue.found", data=dataclasses.asdict(healed))
+    for process in psutil.process_iter(["name", "pid"]):
+        if process.info["name"] in ("raylet", "gcs_server"):
+            action = "left alone: not ours, or of a run whose harness lives"
+            run.writer.emit("residue.found", data={**process.info, "action": action})
 
 
 def start_cluster(run: Run) -> None:
@@ -168,25 +178,34 @@ def start_cluster(run: Run) -> None:
     run.writer.emit("run.phase", data={"phase": "cluster"})
     workspace = run.ledger.workspace()
     base = workload(run.request, run.directory).base_environment()
-    run.cluster = LocalCluster(run.request.shape.workers, CPUS_PER_NODE, workspace, run.ledger, run.writer.emit, base)
+    shape = run.request.shape
+    nodes, extra = len(shape.world.nodes), run.request.scenario.node_environment(shape)
+    cpus = shape.per_node + 1
+    run.cluster = LocalCluster(nodes, cpus, workspace, run.ledger, run.writer.emit, base, extra)
     run.cluster.start()
 
 
 def break_it(run: Run) -> None:
-    """The run with the fault."""
+    """The run with the fault: nothing is armed before the ledger has it."""
     conduct = _conduct(run, run.directory, run.writer, with_faults=True)
     for injection in run.request.injections:
-        run.writer.emit("fault.armed", data={"injection": injection.id, **dataclasses.asdict(injection)})
+        told = {"injection": injection.id, "fault": injection.fault, "target": injection.where}
+        run.ledger.intend("injection", **told)
+        run.writer.emit("fault.armed", data={**told, "trigger": str(injection.trigger), "values": injection.values})
     run.finished = conduct.run()
 
 
 def control(run: Run) -> None:
     """The same run without a fault, in a directory of its own; of no use when the first one did not finish."""
-    if not (run.request.options.control and run.finished):
+    if not (run.request.control and run.finished):
         return
-    run.writer.emit("run.phase", data={"phase": "control"})
     directory = run.directory / "control"
     directory.mkdir()
+    if shared := run.request.control_from:
+        shutil.copy(shared / "control" / NAME, directory / NAME)
+        run.writer.emit("control.shared", data={"from": str(shared)})
+        return
+    run.writer.emit("run.phase", data={"phase": "control"})
     _conduct(run, directory, HistoryWriter(directory), with_faults=False).run()
 
 
@@ -198,7 +217,8 @@ def _conduct(run: Run, directory: Path, writer: HistoryWriter, *, with_faults: b
     injections = run.request.injections if with_faults else ()
     plan = Plan(run_id=run.run_id, directory=str(directory), injections=injections)
     program = workload(run.request, directory)
-    conduct = Conduct(directory, program, plan, run.cluster, writer, run.request.deadline_s)
+    deadline, recovers = run.request.deadline_s, run.request.scenario.recovers
+    conduct = Conduct(directory, program, plan, run.cluster, writer, deadline, recovers)
     run.conducts.append(conduct)
     return conduct
 
@@ -208,11 +228,17 @@ def workload(request: Request, directory: Path) -> Workload:
     config = dataclasses.replace(request.config, storage=str(directory / "storage"), observer="chaos.observe")
     return Workload(
         command=(sys.executable, "-m", "trainer", *arguments(config)),
-        environment={"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": str(request.shape.poll_s)},
+        environment=_timeouts(request.shape),
         workers=request.shape.workers,
         steps=request.shape.steps,
         cwd=directory,
     )
+
+
+def _timeouts(shape: Shape) -> dict[str, str]:
+    """The time-outs of a shape as the environment that Ray reads them from."""
+    settings = {TIMEOUTS[name].setting: value for name, value in shape.timeouts.items() if name != "process_group"}
+    return {setting: f"{value:g}" for setting, value in settings.items() if value is not None}
 
 
 def arguments(config: TrainerConfig) -> list[str]:
@@ -232,7 +258,7 @@ def heal(run: Run) -> None:
             if run.cluster is not None:
                 collect_logs(run.cluster.workspace, run.directory / "logs", run.cluster.secret)
     finally:
-        errors = run.ledger.close()
+        errors = healing.close(run.ledger)
     try:
         run.writer.emit("run.healed", data={"errors": errors})
         for conduct in run.conducts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import shlex
 import sys
 from pathlib import Path
@@ -12,10 +13,13 @@ import pydantic
 
 from chaos.agent.plan import Injection
 from chaos.exits import UsageError
-from scenarios.scenario import Scenario, Shape, check_injections, find_scenario
+from chaos.schedule import plan
+from chaos.targets import Inventory, Rank
+from metrics.expectations import Expectation, parse
+from scenarios.scenario import Scenario, Shape, check_injections
 from trainer.config import TrainerConfig
 
-SHARED = ("workers", "steps", "checkpoint_every", "keep", "max_failures")
+SHARED = ("workers", "steps", "checkpoint_every", "keep", "max_failures", "timeout_s")
 """Numbers that are both the scenario's and the trainer's."""
 
 OWNED = {*SHARED, "seed", "storage", "name", "observer", "address"}
@@ -29,7 +33,8 @@ class Options(pydantic.BaseModel, extra="forbid", frozen=True):
     rank: pydantic.NonNegativeInt | None = None
     step: pydantic.PositiveInt | None = None
     seed: pydantic.NonNegativeInt = 0
-    control: bool = True
+    control: bool | None = None
+    expect: str = ""
     deadline: pydantic.PositiveFloat | None = None
     out: Path = Path("runs")
     settings: dict[str, str] = {}
@@ -37,22 +42,36 @@ class Options(pydantic.BaseModel, extra="forbid", frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A resolved scenario: its shape, its injections, the trainer's configuration, and how to run it.
+    """A resolved scenario: its shape, its injections, what is expected, the trainer's configuration, how to run it.
 
-    ``epoch_samples``: samples in one epoch, known once the data are there.
+    ``epoch_samples``: samples in one epoch, known once the data are there. ``control_from``: a run directory whose
+    control run serves for this one too.
     """
 
     scenario: Scenario
     shape: Shape
     injections: tuple[Injection, ...]
+    expects: Expectation
     config: TrainerConfig
     options: Options
     epoch_samples: int | None = None
+    control_from: Path | None = None
 
     @property
     def deadline_s(self) -> float:
         """Longest life of a training script, in seconds: as asked, else five minutes and one more for each restart."""
         return self.options.deadline or 300.0 + 60.0 * (len(self.injections) - 1)
+
+    @property
+    def control(self) -> bool:
+        """Whether a run without a fault is made to compare with: as asked, else as the scenario says."""
+        return self.scenario.control if self.options.control is None else self.options.control
+
+    @property
+    def workload_key(self) -> str:
+        """The same for two requests whose runs without a fault are the same."""
+        config = dataclasses.replace(self.config, name="", data="")
+        return repr((config, sorted(self.shape.timeouts.items()), self.shape.world))
 
     @property
     def command(self) -> str:
@@ -64,21 +83,24 @@ def _is_command() -> bool:
     return Path(sys.argv[0]).stem == "aftershock"
 
 
-def resolve(name: str, options: Options) -> Request:
-    """Find the scenario and settle every value.
+def resolve(scenario: Scenario, options: Options) -> Request:
+    """Settle every value of a run of a scenario.
 
-    Raises UsageError for whatever cannot be run, naming the value and the way out.
+    Raises UsageError for whatever cannot be run, naming the value and the way out, and NoTarget when a fault has none.
     """
-    scenario = find_scenario(name)
     try:
-        shape, settings = _split(scenario.shape, options)
-        injections = scenario.inject(shape)
+        shape, settings = _split(scenario, options)
+        injections = plan(scenario.inject(shape), shape.world, options.seed)
         check_injections(injections, shape)
+        expects = scenario.expectation(shape)
         chosen = {field: getattr(shape, field) for field in SHARED}
-        config = TrainerConfig(**{**settings, **chosen, "seed": options.seed, "name": scenario.name})
+        name = {"seed": options.seed, "name": scenario.name}
+        config = TrainerConfig(**{**scenario.settings, **settings, **chosen, **name})
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return Request(scenario, shape, injections, config, options)
+    if options.expect:
+        expects = expects.but(parse(options.expect))
+    return Request(scenario, shape, injections, expects, config, options)
 
 
 def with_data(request: Request, directory: Path) -> Request:
@@ -96,8 +118,9 @@ def with_data(request: Request, directory: Path) -> Request:
     return dataclasses.replace(request, config=config, epoch_samples=epoch_rows(config, root))
 
 
-def _split(shape: Shape, options: Options) -> tuple[Shape, dict[str, Any]]:
+def _split(scenario: Scenario, options: Options) -> tuple[Shape, dict[str, Any]]:
     """Deal ``--set`` values to the scenario's shape and to the trainer's configuration."""
+    shape = scenario.shape
     own = {field.name: type(field.default) for field in dataclasses.fields(Shape)}
     trainers = {f.name: type(f.default) for f in dataclasses.fields(TrainerConfig) if f.name not in OWNED}
     changes: dict[str, Any] = {k: v for k in ("workers", "rank", "step") if (v := getattr(options, k)) is not None}
@@ -109,8 +132,10 @@ def _split(shape: Shape, options: Options) -> tuple[Shape, dict[str, Any]]:
             settings[key] = _typed(key, text, trainers[key])
         else:
             raise UsageError(f"--set {key}={text}: unknown setting; known are {', '.join(sorted({*own, *trainers}))}")
-    if changes.get("workers", shape.workers) <= shape.rank and "rank" not in changes:
-        changes["rank"] = changes["workers"] - 1
+    workers = int(changes.get("workers", shape.workers))
+    if workers <= shape.rank and "rank" not in changes:
+        changes["rank"] = workers - 1
+    Rank(int(changes.get("rank", shape.rank))).resolve(Inventory(workers), random.Random())
     return dataclasses.replace(shape, **changes), settings
 
 

@@ -12,10 +12,12 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from chaos.healing import InPlace
 from chaos.history import Event
 from chaos.live import Live
 from metrics.recovery import PHASES
 from metrics.summary import RecoveryRecord, Summary
+from scenarios.doctor import Diagnosis
 
 COLOURS = {"pass": "green", "fail": "red", "unknown": "yellow", "not-applicable": "dim"}
 WIDTH = 100
@@ -86,9 +88,10 @@ class Progress:
             case "run.phase":
                 self._console.print(f"  {event.data['phase']:<8} {DOING.get(event.data['phase'], '')}", highlight=False)
             case "fault.fired":
-                self._console.print(
-                    f"           {event.data['fault']} fired: rank {event.rank}, step {event.step}", highlight=False
-                )
+                where = f"rank {event.rank}, {event.data['phase']}, step {event.step}"
+                self._console.print(f"           {event.data['fault']} fired: {where}", highlight=False)
+            case "fault.confirmed":
+                self._console.print(f"           confirmed: {event.data['evidence']}", highlight=False, soft_wrap=True)
             case "controller.state" if event.data["to"] != "RUNNING" or event.attempt:
                 self._console.print(f"           controller: {event.data['to']}", highlight=False)
 
@@ -129,12 +132,13 @@ def show(summary: Summary, directory: Path, console: Console) -> None:
     )
     colour = COLOURS[summary.verdict]
     console.print(Text.assemble("verdict  ", (summary.verdict, f"bold {colour}"), f": {summary.reason}"))
-    console.print(f"report   {_short(directory / 'report.html')}", highlight=False, soft_wrap=True)
+    console.print(f"report   {short(directory / 'report.html')}", highlight=False, soft_wrap=True)
     if summary.verdict != "pass":
         console.print(f"repeat   {summary.repeat}", highlight=False, soft_wrap=True)
 
 
-def _short(path: Path) -> str:
+def short(path: Path) -> str:
+    """The path from here, where it lies below."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -142,7 +146,8 @@ def _short(path: Path) -> str:
 
 
 def _recovery_table(recovery: RecoveryRecord) -> Table:
-    title = f"recovery from {recovery.fault} of rank {recovery.rank} after step {recovery.step}"
+    where = f"after step {recovery.step}" if recovery.phase == "step" else f"in {recovery.phase}, step {recovery.step}"
+    title = f"recovery from {recovery.fault} of rank {recovery.rank} {where}"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     table.add_column("phase")
     table.add_column("seconds", justify="right")
@@ -175,3 +180,37 @@ def _check_table(summary: Summary) -> Table:
             seen += f"\nexpected: {check.expected}\nsee {check.where}"
         table.add_row(check.name, Text(check.verdict, style=colour), Text(seen))
     return table
+
+
+STATES = {"ok": "green", "limited": "yellow", "missing": "red"}
+
+
+def show_diagnosis(found: Diagnosis, console: Console) -> None:
+    """Print what the machine permits, and what the rest costs."""
+    table = Table(box=None, padding=(0, 2, 0, 0), width=WIDTH)
+    for column in ("need", "state"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("seen", ratio=1)
+    for finding in found.findings:
+        seen = finding.seen + (f"\n{finding.remedy}" if finding.remedy else "")
+        table.add_row(finding.name, Text(finding.state, style=STATES[finding.state]), Text(seen))
+    console.print(table)
+    for scenario, needs in found.cannot_run.items():
+        console.print(f"{scenario} cannot run here: {', '.join(needs)}", highlight=False)
+    if not found.cannot_run:
+        console.print("every scenario can run here" if found.well else "no scenario can run here", highlight=False)
+
+
+def show_status(found: list[InPlace], console: Console) -> None:
+    """Print what is in place of each run."""
+    if not found:
+        console.print("nothing is in place")
+    for run in found:
+        size = f"owner {run.owner}, {len(run.processes)} processes"
+        console.print(f"run {run.run_id}: {run.state}, {size}", highlight=False)
+        if run.stopped:
+            console.print(f"  stopped: {', '.join(map(str, run.stopped))}", highlight=False)
+        for entry in run.entries:
+            console.print(f"  open: {entry}", highlight=False, soft_wrap=True)
+        if run.left_s is not None:
+            console.print(f"  its watcher heals in {max(0.0, run.left_s):.0f} s at the latest", highlight=False)

@@ -36,6 +36,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         self.reports = 0
         self._reports_before = 0
         self.steps_of: dict[str, int] = {}
+        self._told_errors: set[tuple[int, int]] = set()
         self._writer: EventWriter | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -122,6 +123,15 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         self._emit("attempt.end", attempt=self.attempt - 1)
 
     @harmless
+    def after_worker_group_poll_status(self, worker_group_status: Any) -> None:
+        """Record the first error of each rank in an attempt, as its type and message."""
+        for rank, error in worker_group_status.errors.items():
+            if (self.attempt, rank) not in self._told_errors:
+                self._told_errors.add((self.attempt, rank))
+                data = {"error": _name_of(error), "message": str(error)[:2000]}
+                self._emit("worker.error", attempt=self.attempt - 1, rank=rank, data=data)
+
+    @harmless
     def before_controller_execute_failure_decision(self, failure_decision: Any) -> None:
         """Retry or raise."""
         self._emit("controller.decision", attempt=self.attempt - 1, data={"decision": failure_decision.value})
@@ -154,7 +164,8 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         name = os.path.basename(path.rstrip("/")) if path else None
         steps = self.steps_of.get(name) if name else 0
         self._reports_before = context.report_call_index
-        me = session.Session(self.plan, writer, rank, steps or 0)
+        me = session.Session(self.plan, writer, rank, self.attempt, steps or 0)
+        session.write_stacks_on_signal(self.plan.stacks, rank)
         data = {"checkpoint": name, "steps": steps, "start": current().start}
         writer.emit("worker.start", data=data)
         me.start(path)
@@ -165,8 +176,10 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
     def on_report(self) -> Iterator[None]:
         """One report of this rank, checkpoint copied and handed to the controller's queue."""
         self._report_begins()
+        self._reach("report")
         yield
         self._emit_in_worker("report.end")
+        self._reach("commit")
 
     @harmless
     def _report_begins(self) -> None:
@@ -183,6 +196,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
     def on_checkpoint_transfer(self) -> Iterator[None]:
         """This rank's files are copied to the storage."""
         self._emit_in_worker("checkpoint.transfer.begin")
+        self._reach("transfer")
         yield
         self._emit_in_worker("checkpoint.transfer.end")
 
@@ -191,6 +205,17 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         me = session.session()
         if me is not None:
             self._emit(kind, step=me.step)
+
+    @staticmethod
+    def _reach(phase: str) -> None:
+        me = session.session()
+        if me is not None:
+            me.reach(phase)
+
+
+def _name_of(error: BaseException) -> str:
+    """The type of an error; of one that Ray raised for a task, the type of its cause."""
+    return type(getattr(error, "cause", None) or error).__name__
 
 
 @harmless

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from chaos.faults.base import InjectedError
 from chaos.process import current
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,12 +71,17 @@ _latest: EventWriter | None = None
 
 
 def harmless(method: F) -> F:
-    """Keep an agent method's own mistakes away from the workload; they become events ``agent.error``."""
+    """Keep an agent method's own mistakes away from the workload; they become events ``agent.error``.
+
+    What a fault raises on purpose goes through.
+    """
 
     @functools.wraps(method)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return method(*args, **kwargs)
+        except (InjectedError, MemoryError):
+            raise
         except Exception as error:
             _tell(f"{method.__qualname__}: {error!r}")
             return None

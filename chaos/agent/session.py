@@ -2,49 +2,62 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from types import FrameType
+from pathlib import Path
 from typing import Any
 
 from chaos.agent.events import EventWriter, harmless
-from chaos.agent.plan import Injection, Plan
-from chaos.faults.base import find_fault
+from chaos.agent.firing import Firing
+from chaos.agent.plan import Plan
+from chaos.agent.points import listen, only_makes_state
 
-NEAR = 8
-"""How many callers up from an optimizer's step the one is looked for that only makes state."""
+STACKS = signal.SIGRTMIN + 9
+"""The signal that makes a process write the stacks of its threads; its handler runs even with the lock held."""
 
 
 class Session:
     """Counts optimizer steps, gathers what the workload volunteers, and fires what is armed for this rank."""
 
-    def __init__(self, plan: Plan, writer: EventWriter, rank: int, steps_done: int) -> None:
+    def __init__(self, plan: Plan, writer: EventWriter, rank: int, attempt: int, steps_done: int) -> None:
         self._plan = plan
         self._writer = writer
-        self._rank = rank
+        self._firing = Firing(plan, writer, rank, attempt, lambda: self.step)
         self._counts: dict[int, int] = {}
         self._samples: list[list[int]] = []
         self._loss: float | None = None
         self._data_begun = False
         self._restore: Restore | None = None
-        self._remove: Callable[[], None] = lambda: None
+        self._removers: list[Callable[[], None]] = []
         self.step = steps_done
         self._steps_before = steps_done
 
     def start(self, checkpoint_path: str | None) -> None:
-        """Begin to listen: to torch's optimizers and, where there is one, to reads of the checkpoint."""
+        """Begin to listen: to torch's optimizers, to what is armed, and to reads of a checkpoint where there is one."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        phases = self._firing.phases
         if checkpoint_path:
-            self._restore = Restore(checkpoint_path, self._writer)
-        self._remove = register_optimizer_step_post_hook(self._after_optimizer_step).remove
+            reach = self.reach if "restore" in phases else None
+            self._restore = Restore(checkpoint_path, self._writer, reach)
+        self._removers = [register_optimizer_step_post_hook(self._after_optimizer_step).remove]
+        self._removers += listen(phases, self.reach)
+        self._firing.resume_clock()
 
     def stop(self) -> None:
-        """Stop listening to optimizers."""
-        self._remove()
+        """Stop listening."""
+        for remove in self._removers:
+            remove()
+
+    @harmless
+    def reach(self, phase: str) -> None:
+        """This process stands at a point where something may be due."""
+        self._firing.reach(phase)
 
     def samples(self, ids: Iterable[int]) -> None:
         """Add samples to the step under way, as ranges [first, last]."""
@@ -75,7 +88,7 @@ class Session:
     @harmless
     def _after_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Several optimizers fold into one step: a step is counted by the optimizer that has stepped most often."""
-        if _only_makes_state():
+        if only_makes_state(2):
             return
         count = self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
         if self._steps_before + count <= self.step:
@@ -86,40 +99,20 @@ class Session:
         data = {"loss": self._loss, "lr": float(rate) if rate is not None else None, "samples": self._samples}
         self._writer.emit("step.end", step=self.step, data=data)
         self._samples, self._loss = [], None
-        for injection in self._plan.injections:
-            if injection.rank == self._rank and injection.step == self.step:
-                self._fire(injection)
+        self._firing.begin_clock()
+        self._firing.reach("step")
 
     def _end_restore(self, exact: bool) -> None:
         restore, self._restore = self._restore, None
         if restore is not None:
             restore.end(exact)
 
-    def _fire(self, injection: Injection) -> None:
-        """Fire at most once per run: the claim is durable before the fault, so a restarted rank finds it taken."""
-        if claim(self._plan, f"fired-{injection.id}"):
-            fault = find_fault(injection.fault)
-            data = {"injection": injection.id, "fault": injection.fault}
-            self._writer.emit("fault.fired", step=self.step, data=data)
-            fault.fire()
-
-
-def _only_makes_state() -> bool:
-    """Whether torch takes this step to make empty optimizer state before a load: it is none of the training's."""
-    frame: FrameType | None = sys._getframe(2)
-    for _ in range(NEAR):
-        if frame is None:
-            return False
-        if frame.f_code.co_name == "_init_optim_state":
-            return True
-        frame = frame.f_back
-    return False
-
 
 class Restore:
     """Watches one process read its checkpoint, by Python's audit events of opened files."""
 
-    def __init__(self, path: str, writer: EventWriter) -> None:
+    def __init__(self, path: str, writer: EventWriter, reach: Callable[[str], None] | None = None) -> None:
+        self._reach = reach
         self._prefix = path.rstrip("/") + "/"
         self._writer = writer
         self._last: tuple[int, int] | None = None
@@ -141,6 +134,8 @@ class Restore:
             self._last = (time.time_ns(), time.monotonic_ns())
         if not begun:
             self._writer.emit("restore.begin", data={"checkpoint": os.path.basename(self._prefix[:-1])})
+            if self._reach is not None:
+                self._reach("restore")
 
     def end(self, exact: bool) -> None:
         """Close the restore: now when the workload said so, else at the last file opened, a lower bound."""
@@ -150,18 +145,10 @@ class Restore:
             self._writer.emit("restore.end", wall_ns=wall, mono_ns=mono, data={"exact": exact})
 
 
-def claim(plan: Plan, name: str) -> bool:
-    """Take a name once per run, durably; False when it was taken before."""
-    try:
-        handle = os.open(plan.board / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    except FileExistsError:
-        return False
-    os.fsync(handle)
-    os.close(handle)
-    folder = os.open(plan.board, os.O_RDONLY)
-    os.fsync(folder)
-    os.close(folder)
-    return True
+def write_stacks_on_signal(folder: Path, rank: int) -> None:
+    """Let this process write the stacks of all its threads to a file of its own whenever it is sent ``STACKS``."""
+    path = folder / f"rank{rank}-{os.getpid()}.txt"
+    faulthandler.register(STACKS, file=path.open("w"), all_threads=True)
 
 
 _current: Session | None = None

@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from chaos.agent.plan import NODE
 from chaos.ledger import Ledger
 from chaos.process import MARKER
 
 START_TIMEOUT_S = 120.0
+PROBE_TIMEOUT_S = 30.0
 OBJECT_STORE_BYTES = 200 * 1024 * 1024
 
 
@@ -54,7 +56,10 @@ class Node:
 
 @dataclass
 class LocalCluster:
-    """A cluster that lives in ``workspace``. Its end is the ledger's: one recipe ends it on every path."""
+    """A cluster that lives in ``workspace``. Its end is the ledger's: one recipe ends it on every path.
+
+    ``workers``: nodes beside the head. ``node_environment``: what a node of that name has beyond ``environment``.
+    """
 
     workers: int
     cpus_per_node: int
@@ -62,6 +67,7 @@ class LocalCluster:
     ledger: Ledger
     emit: Emit
     environment: Mapping[str, str]
+    node_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list, init=False)
     address: str = field(default="", init=False)
     secret: str = field(default_factory=lambda: secrets.token_hex(16), init=False, repr=False)
@@ -98,7 +104,6 @@ class LocalCluster:
         Raises ClusterFailed when one does not come up.
         """
         (self.workspace / "tmp").mkdir()
-        self.ledger.intend("processes")
         begin = time.monotonic()
         self._spawn(self.head, "--head", "--port=0", "--include-dashboard=false", "--no-monitor")
         self._await(self.head, begin)
@@ -120,6 +125,7 @@ class LocalCluster:
             f"--temp-dir={node.folder}", "--disable-usage-stats",
         ]  # fmt: skip
         environment = {k: v for k, v in self.client_environment().items() if k != "RAY_ADDRESS"}
+        environment |= {NODE: node.name, **self.node_environment.get(node.name, {})}
         with node.log.open("wb") as log:
             node.starter = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
@@ -144,12 +150,29 @@ class LocalCluster:
         return {"name": node.name, "address": node.address, "cpus": node.cpus, "session": node.starter.pid}
 
     def _spawn_members(self) -> subprocess.Popen[str]:
-        arguments = [self.address, str(START_TIMEOUT_S), *(node.address for node in self.nodes)]
+        return self._ask("members", str(START_TIMEOUT_S), *(node.address for node in self.nodes))
+
+    def _ask(self, module: str, *arguments: str) -> subprocess.Popen[str]:
+        """A question to the GCS, in a process of its own."""
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "chaos.cluster.members", *arguments],
+            [sys.executable, "-P", "-m", f"chaos.cluster.{module}", self.address, *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=self.client_environment(), cwd=self.workspace, start_new_session=True,
         )  # fmt: skip
+
+    def left_behind(self, seconds: float) -> dict[str, Any]:
+        """Actors and placement groups that outlive a job by so many seconds; ``error`` when nobody could tell."""
+        probe = self._ask("left", str(seconds))
+        try:
+            output, errors = probe.communicate(timeout=seconds + PROBE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            probe.kill()
+            probe.communicate()
+            return {"error": "the GCS did not answer"}
+        if probe.returncode:
+            return {"error": errors.strip()[-500:]}
+        answer: dict[str, Any] = json.loads(output)
+        return answer
 
     def _check_members(self, members: subprocess.Popen[str]) -> None:
         output, errors = members.communicate()

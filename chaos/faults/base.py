@@ -5,27 +5,95 @@ This module is imported inside training processes: it stays with the standard li
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol
+
+from chaos.process import Identity
+
+
+class Proof(StrEnum):
+    """What shows that a fault took effect; the harness looks for it, each in its own way."""
+
+    EXIT = "exit"
+    """The process left the process table, with the cause that the fault names."""
+    ERROR = "error"
+    """The controller received the error from the very rank that was hit."""
+    BLOCKED = "blocked"
+    """The process stands inside the fault while the whole job makes no step."""
+    ENDED = "ended"
+    """The disturbance ran its full time in the process, and ended."""
+    TOLD = "told"
+    """The attacker itself saw the effect on its victim."""
+
+
+class InjectedError(RuntimeError):
+    """Raised on purpose by a fault, to reach the training program."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A way to break the process that calls ``fire``.
+    """A way to break, or to disturb, a training process. The fields of a subclass are its settings.
 
-    ``name``: as users write it. ``effect``: what confirms that it happened. ``certifies`` and ``not_certified``:
-    what surviving it proves, and what it does not.
+    ``name``: as users write it. ``certifies`` and ``not_certified``: what surviving it proves, and what it does not.
+    ``effect``: what confirms that it happened, in words; ``proof``: the same for the harness. ``breaks``: whether the
+    job must restart because of it; what does not break is a negative control, and a restart is a false alarm.
+    ``noticed_by``: the time-outs, by their names in ``chaos.timeouts``, that can notice it; none where peers or Ray
+    see it at once. ``error``: type of the error that the controller receives, for Proof.ERROR. ``points``: the only
+    phases where it makes sense; none for any. ``in_training_thread``: whether it must fire in the thread that trains.
+    ``with_peers``: whether the other ranks take part at the same point. ``within_s``: how soon its effect must be seen.
     """
 
     name: ClassVar[str]
     effect: ClassVar[str]
     certifies: ClassVar[str]
     not_certified: ClassVar[str]
+    proof: ClassVar[Proof]
+    breaks: ClassVar[bool] = True
+    noticed_by: ClassVar[tuple[str, ...]] = ()
+    points: ClassVar[tuple[str, ...]] = ()
+    in_training_thread: ClassVar[bool] = False
+    with_peers: ClassVar[bool] = False
+    error: ClassVar[str] = ""
+    within_s: ClassVar[float] = 10.0
+
+    @property
+    def cause(self) -> str:
+        """How the process ends: a signal's name, or ``exit code N``; empty where it does not end, or any way."""
+        return ""
 
     def fire(self) -> None:
         """Break this process, now."""
+        raise NotImplementedError
+
+    def accompany(self) -> None:
+        """What every other rank does at the same point, for a fault ``with_peers``."""
+
+
+class Scene(Protocol):
+    """Where an attack takes place: a process that stands still at its point."""
+
+    def release(self) -> None:
+        """The first blow has landed: the process may leave its point."""
+
+    def confirm(self, evidence: str) -> None:
+        """The effect was seen; the evidence says how."""
+
+
+class Attack(Fault):
+    """A fault that only an outsider can do: the agent holds the process at the point until the first blow."""
+
+    proof: ClassVar[Proof] = Proof.TOLD
+
+    def attack(self, victim: Identity, scene: Scene) -> Iterator[float]:
+        """Do it step by step; each value is how many seconds to wait before the next step.
+
+        Closing the iterator, at any time, heals.
+        """
         raise NotImplementedError
 
 
@@ -47,9 +115,14 @@ def all_faults() -> dict[str, type[Fault]]:
     return dict(sorted(_REGISTER.items()))
 
 
-def find_fault(name: str) -> Fault:
-    """The fault of that name.
+def find_fault(name: str, values: dict[str, Any] | None = None) -> Fault:
+    """The fault of that name with the given settings.
 
     Raises KeyError when there is none.
     """
-    return all_faults()[name]()
+    return all_faults()[name](**(values or {}))
+
+
+def settings(fault: type[Fault]) -> dict[str, Any]:
+    """The settings of a fault and their defaults; None for one without."""
+    return {f.name: None if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(fault)}

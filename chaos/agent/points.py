@@ -1,0 +1,107 @@
+"""The points of a training process where a fault can fire, each listened to only while an armed fault needs it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Collection
+from types import FrameType
+from typing import Any
+
+Reach = Callable[[str], None]
+"""Is told the phase whose point has been reached; what it raises is meant for the workload."""
+
+Remove = Callable[[], None]
+
+NEAR = 8
+"""How many callers up from an optimizer's step the one is looked for that only makes state."""
+
+SHARD = ".distcp"
+"""Suffix of the files that torch.distributed.checkpoint writes, one or more for each rank."""
+
+
+def listen(phases: Collection[str], reach: Reach) -> list[Remove]:
+    """Listen to the points of those phases that need a hook of their own; returns how to stop."""
+    removers = []
+    if "optimizer" in phases:
+        removers.append(_optimizer(reach))
+    if {"first-step", "forward", "evaluation"} & set(phases):
+        removers.append(_forward(reach))
+    if "save" in phases:
+        removers.append(_save(reach))
+    for phase, function in (("rendezvous", "init_process_group"), ("teardown", "destroy_process_group")):
+        if phase in phases:
+            removers.append(_before(function, phase, reach))
+    return removers
+
+
+def only_makes_state(depth: int) -> bool:
+    """Whether torch takes this step to make empty optimizer state before a load: it is none of the training's."""
+    frame: FrameType | None = sys._getframe(depth)
+    for _ in range(NEAR):
+        if frame is None:
+            return False
+        if frame.f_code.co_name == "_init_optim_state":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _optimizer(reach: Reach) -> Remove:
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not only_makes_state(2):
+            reach("optimizer")
+
+    return register_optimizer_step_pre_hook(hook).remove
+
+
+def _forward(reach: Reach) -> Remove:
+    """The first module called in an attempt is its first step; a module within another is inside a forward pass."""
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
+    seen = 0
+
+    def hook(module: Any, inputs: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if not module.training:
+            reach("evaluation")
+        elif seen == 1:
+            reach("first-step")
+        elif not any(module.children()):
+            reach("forward")
+
+    return register_module_forward_pre_hook(hook).remove
+
+
+def _save(reach: Reach) -> Remove:
+    """Audit hooks cannot be removed: this one falls silent instead."""
+    listening = True
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if listening and event == "open" and str(args[0]).endswith(SHARD) and "w" in str(args[1] or ""):
+            reach("save")
+
+    def remove() -> None:
+        nonlocal listening
+        listening = False
+
+    sys.addaudithook(hook)
+    return remove
+
+
+def _before(function: str, phase: str, reach: Reach) -> Remove:
+    """Stand before a function of ``torch.distributed``, which Ray calls by its name in that module."""
+    import torch.distributed as dist
+
+    original = getattr(dist, function)
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        reach(phase)
+        return original(*args, **kwargs)
+
+    setattr(dist, function, wrapped)
+    return lambda: setattr(dist, function, original)

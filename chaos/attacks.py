@@ -1,0 +1,101 @@
+"""Faults that only an outsider can do, carried out by the harness while the victim stands at its point."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from chaos.agent.plan import Board, Injection, Plan
+from chaos.faults.base import Attack, find_fault
+from chaos.history import Event, HistoryWriter
+from chaos.ledger import Ledger
+from chaos.process import Identity
+
+
+@dataclass
+class Strike:
+    """One attack under way on one victim; the scene of its fault."""
+
+    injection: Injection
+    due: Event
+    writer: HistoryWriter
+    board: Board
+    entry: int
+    began_ns: int = field(default_factory=time.monotonic_ns)
+    steps: Iterator[float] = field(default_factory=lambda: iter(()))
+    next_s: float = 0.0
+
+    def release(self) -> None:
+        """Let the victim leave its point."""
+        self.board.claim(f"go-{self.injection.id}")
+
+    def confirm(self, evidence: str) -> None:
+        """Tell that the effect was seen."""
+        after = (time.monotonic_ns() - self.began_ns) / 1e6
+        data = {"injection": self.injection.id, "evidence": evidence, "after_ms": after, "seen": "at once"}
+        self.tell("fault.confirmed", data)
+
+    def tell(self, kind: str, data: dict[str, object]) -> None:
+        """Record an event of this injection, at the victim's own attempt, rank and step."""
+        due = self.due
+        self.writer.emit(kind, attempt=due.attempt, rank=due.rank, step=due.step, data=data)
+
+
+@dataclass
+class Attacks:
+    """All attacks of a run: an observer that begins one when its victim says that it is due, driven by ``tick``."""
+
+    plan: Plan
+    writer: HistoryWriter
+    ledger: Ledger
+    _workers: dict[int, Identity] = field(default_factory=dict, init=False)
+    _strikes: list[Strike] = field(default_factory=list, init=False)
+
+    def __call__(self, event: Event) -> None:
+        """Remember who the workers are; begin what is due."""
+        if event.kind == "worker.start":
+            self._workers[event.pid] = Identity(event.pid, int(event.data["start"]))
+        elif event.kind == "fault.due":
+            self._begin(event)
+
+    def _begin(self, due: Event) -> None:
+        injection = next(i for i in self.plan.injections if i.id == due.data["injection"])
+        victim, fault = self._workers.get(due.pid), find_fault(injection.fault, injection.values)
+        if victim is None or not isinstance(fault, Attack):
+            return
+        entry = self.ledger.intend("stopped", pid=victim.pid, start=victim.start, injection=injection.id)
+        strike = Strike(injection, due, self.writer, Board(self.plan.board), entry)
+        strike.tell("fault.fired", {**due.data})
+        strike.steps = fault.attack(victim, strike)
+        self._strikes.append(strike)
+        self._advance(strike)
+
+    def tick(self) -> None:
+        """Take the next step of every attack whose time has come."""
+        for strike in list(self._strikes):
+            if time.monotonic() >= strike.next_s:
+                self._advance(strike)
+
+    def _advance(self, strike: Strike) -> None:
+        pause = next(strike.steps, None)
+        if pause is None:
+            self._end(strike)
+        else:
+            strike.next_s = time.monotonic() + pause
+
+    def _end(self, strike: Strike) -> None:
+        """Heal it: closing its steps undoes what they did."""
+        close = getattr(strike.steps, "close", None)
+        if close is not None:
+            close()
+        strike.release()
+        self._strikes.remove(strike)
+        self.ledger.done(strike.entry)
+        seconds = (time.monotonic_ns() - strike.began_ns) / 1e9
+        strike.tell("fault.healed", {"injection": strike.injection.id, "seconds": seconds})
+
+    def close(self) -> None:
+        """Heal whatever still goes on."""
+        for strike in list(self._strikes):
+            self._end(strike)
