@@ -30,8 +30,10 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)
+bench: $(READY)  ## what the agent costs; the same kill asked of Chaos Toolkit
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/agent_overhead.py
+	$(BIN)/python benchmarks/against_chaostoolkit.py
 
 clean:
 	rm -rf .venv runs out

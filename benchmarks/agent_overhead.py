@@ -26,6 +26,7 @@ from chaos import observe
 from chaos.agent import session
 from chaos.agent.events import EventWriter
 from chaos.agent.plan import Injection, Plan
+from chaos.triggers import at_step
 from trainer.config import TrainerConfig
 from trainer.model import VOCABULARY, Decoder, next_token_loss
 
@@ -75,12 +76,12 @@ def timed(work: Callable[[], None]) -> float:
 
 def agent(folder: Path) -> session.Session:
     """A session as in a training worker, with a fault armed that never comes due."""
-    never = Injection(id="k", fault="kill", rank=0, step=10**9)
+    never = Injection(id="k", fault="kill", rank=0, trigger=at_step(10**9))
     plan = Plan(run_id="bench", directory=str(folder), injections=(never,))
     plan.write()
     writer = EventWriter(plan.events, "127.0.0.1")
     writer.common = {"attempt": 0, "rank": 0, "world_size": 1}
-    return session.Session(plan, writer, rank=0, steps_done=0)
+    return session.Session(plan, writer, rank=0, attempt=0, steps_done=0)
 
 
 def block(job: Job, steps: int) -> float:

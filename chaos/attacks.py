@@ -18,6 +18,7 @@ class Strike:
     """One attack under way on one victim; the scene of its fault."""
 
     injection: Injection
+    victim: Identity
     due: Event
     writer: HistoryWriter
     board: Board
@@ -51,12 +52,13 @@ class Attacks:
     ledger: Ledger
     _workers: dict[int, Identity] = field(default_factory=dict, init=False)
     _strikes: list[Strike] = field(default_factory=list, init=False)
+    _closed: bool = field(default=False, init=False)
 
     def __call__(self, event: Event) -> None:
         """Remember who the workers are; begin what is due."""
         if event.kind == "worker.start":
             self._workers[event.pid] = Identity(event.pid, int(event.data["start"]))
-        elif event.kind == "fault.due":
+        elif event.kind == "fault.due" and not self._closed:
             self._begin(event)
 
     def _begin(self, due: Event) -> None:
@@ -65,16 +67,18 @@ class Attacks:
         if victim is None or not isinstance(fault, Attack):
             return
         entry = self.ledger.intend("stopped", pid=victim.pid, start=victim.start, injection=injection.id)
-        strike = Strike(injection, due, self.writer, Board(self.plan.board), entry)
+        strike = Strike(injection, victim, due, self.writer, Board(self.plan.board), entry)
         strike.tell("fault.fired", {**due.data})
         strike.steps = fault.attack(victim, strike)
         self._strikes.append(strike)
         self._advance(strike)
 
     def tick(self) -> None:
-        """Take the next step of every attack whose time has come."""
+        """Take the next step of every attack whose time has come; end those whose victim is gone."""
         for strike in list(self._strikes):
-            if time.monotonic() >= strike.next_s:
+            if not strike.victim.alive():
+                self._end(strike)
+            elif time.monotonic() >= strike.next_s:
                 self._advance(strike)
 
     def _advance(self, strike: Strike) -> None:
@@ -96,6 +100,7 @@ class Attacks:
         strike.tell("fault.healed", {"injection": strike.injection.id, "seconds": seconds})
 
     def close(self) -> None:
-        """Heal whatever still goes on."""
+        """Heal whatever still goes on, and begin nothing any more."""
+        self._closed = True
         for strike in list(self._strikes):
             self._end(strike)

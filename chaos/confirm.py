@@ -18,17 +18,24 @@ QUIET_S = 1.5
 WRITTEN_S = 0.3
 """How long a process may take to write its stacks."""
 
+AGAIN_S = 3.0
+"""When the answers do not convince, how much later they are asked for again."""
+
 COLLECTIVE = "/torch/distributed/"
 BARRIER = "/ray/train/"
 
 
 @dataclass
 class Waiting:
-    """A fault that has fired and is not confirmed yet. ``asked_s``: when stacks were asked for, 0 for not yet."""
+    """A fault that has fired and is not confirmed yet.
+
+    ``asked_s``: when stacks were asked for, 0 for not yet. ``begins``: where each rank's answer begins in its file.
+    """
 
     fired: Event
     fault: Fault
     asked_s: float = 0.0
+    begins: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -72,7 +79,8 @@ class Confirm:
             after_s = (event.mono_ns - waiting.fired.mono_ns) / 1e9
             cause, seen = event.data.get("cause", ""), event.data["seen"]
             soon = after_s <= waiting.fault.within_s or seen == "late"
-            if waiting.fired.pid == event.data["pid"] and soon and cause in ("", waiting.fault.cause):
+            fits = cause in ("", waiting.fault.cause) or not waiting.fault.cause
+            if waiting.fired.pid == event.data["pid"] and soon and fits:
                 how = f", ended by {cause}" if cause.startswith("SIG") else f", {cause}" if cause else ""
                 self._confirm(waiting, f"process {event.data['pid']} left the process table{how}", event, seen)
 
@@ -96,25 +104,29 @@ class Confirm:
             still_s = now - max(self._last_step_ns, waiting.fired.mono_ns) / 1e9
             if still_s < QUIET_S:
                 waiting.asked_s = 0.0
-            elif not waiting.asked_s:
+            elif not waiting.asked_s or now - waiting.asked_s >= AGAIN_S:
                 waiting.asked_s = now
-                stacks.ask(Identity(e.pid, int(e.data["start"])) for e in self._workers.values())
-            elif now - waiting.asked_s >= WRITTEN_S:
-                waiting.asked_s = now + QUIET_S  # when the answer does not convince, ask again later
+                waiting.begins = stacks.ask(self.plan.stacks, self._identities())
+            elif waiting.begins and now - waiting.asked_s >= WRITTEN_S:
                 self._blocked(waiting, still_s)
+
+    def _identities(self) -> dict[int, Identity]:
+        return {e.rank or 0: Identity(e.pid, int(e.data["start"])) for e in self._workers.values()}
 
     def _blocked(self, waiting: Waiting, still_s: float) -> None:
         """Confirmed when whoever must stand inside the fault does."""
-        fired = waiting.fired
-        found = {e.rank: stacks.read(self.plan.stacks, e.rank or 0, e.pid) for e in self._workers.values()}
-        own = inspect.getfile(type(waiting.fault))
-        within = {rank: frame for rank, threads in found.items() if (frame := stacks.inside(threads, own))}
-        expected = found.keys() - {fired.rank} if waiting.fault.with_peers else {fired.rank}
+        fired, begins = waiting.fired, waiting.begins
+        waiting.begins = {}
+        folder, who = self.plan.stacks, self._identities()
+        found = {rank: stacks.read(folder, rank, who[rank].pid, begins[rank]) for rank in begins.keys() & who.keys()}
+        inside = _file_of(waiting.fault)
+        within = {rank: frame for rank, threads in found.items() if (frame := stacks.inside(threads, inside))}
+        culprit = {fired.rank or 0}
+        expected = found.keys() - culprit if waiting.fault.with_peers else culprit
         if not expected or not expected <= within.keys():
-            waiting.asked_s = 0.0
             return
-        told = [f"rank {rank} stands in {within[rank]}" for rank in sorted(expected, key=str)]
-        for rank in sorted(found.keys() - expected, key=str):
+        told = [f"rank {rank} stands in {within[rank]}" for rank in sorted(expected)]
+        for rank in sorted(found.keys() - expected):
             frame = stacks.inside(found[rank], COLLECTIVE) or stacks.inside(found[rank], BARRIER)
             told += [f"rank {rank} in {frame}"] if frame else []
         self._confirm(waiting, f"{'; '.join(told)}; no step for {still_s:.1f} s", None)
@@ -125,3 +137,8 @@ class Confirm:
         after_ms = ((event.mono_ns if event else time.monotonic_ns()) - fired.mono_ns) / 1e6
         data = {"injection": fired.data["injection"], "evidence": evidence, "after_ms": after_ms, "seen": seen}
         self.writer.emit("fault.confirmed", attempt=fired.attempt, rank=fired.rank, step=fired.step, data=data)
+
+
+def _file_of(fault: Fault) -> str:
+    """The file of the code that must be on a stack while the fault lasts."""
+    return inspect.getfile(type(fault).accompany if fault.with_peers else type(fault).fire)

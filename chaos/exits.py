@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
     NOT_INJECTED = 4
     """The fault was not confirmed, or no target matched."""
     NOT_HEALED = 5
-    """Something could not be undone, or residue was left."""
+    """Something that the harness made could not be undone."""
     ABORTED = 6
     """Interrupted, and healed."""
     USAGE = 64

@@ -103,8 +103,10 @@ def heal_run(folder: Path, *, even_if_owned: bool = False) -> Healing:
         owner, ledger = _pointer(folder)
     except (OSError, ValueError, KeyError, TypeError):
         # Without a pointer its harness was killed while making it, or is making it right now.
-        young = _age(folder) < 60
-        return Healing(folder.name, "left alone: just being made") if young else _heal_without_ledger(folder)
+        age = _age(folder)
+        if age is None:
+            return Healing(folder.name, "gone already")
+        return Healing(folder.name, "left alone: just being made") if age < 60 else _heal_without_ledger(folder)
     if owner.alive() and not even_if_owned:
         return Healing(folder.name, "left alone: its harness is running")
     try:
@@ -124,9 +126,8 @@ def close(ledger: Ledger) -> list[str]:
     """Undo everything of a run that is still open; returns what could not be undone, empty when all is."""
     try:
         return undo(ledger.path)
-    except FileNotFoundError:  # somebody has removed the run directory
-        folder = registry() / ledger.run_id
-        return list(_heal_without_ledger(folder).errors) if folder.exists() else []
+    except (FileNotFoundError, ValueError):  # somebody has removed or damaged the run directory
+        return list(_heal_without_ledger(registry() / ledger.run_id).errors)
 
 
 def _heal_without_ledger(folder: Path) -> Healing:
@@ -134,7 +135,8 @@ def _heal_without_ledger(folder: Path) -> Healing:
     account = _account_without_ledger(folder)
     try:
         _end_processes(account, {})
-        shutil.rmtree(folder)
+        if folder.exists():
+            shutil.rmtree(folder)
     except (OSError, StillAlive) as error:
         return Healing(folder.name, "not healed", (str(error),))
     return Healing(folder.name, "healed")
@@ -144,9 +146,12 @@ def _account_without_ledger(folder: Path) -> Account:
     return Account(folder / POINTER, folder.name, Identity(0, 0), {}, frozenset())
 
 
-def _age(folder: Path) -> float:
-    """Seconds since something in the folder was made."""
-    return time.time() - folder.stat().st_mtime
+def _age(folder: Path) -> float | None:
+    """Seconds since something in the folder was made; None when its own run has removed it meanwhile."""
+    try:
+        return time.time() - folder.stat().st_mtime
+    except FileNotFoundError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -173,12 +178,10 @@ def status() -> list[InPlace]:
 
 
 def _in_place(folder: Path) -> InPlace:
-    try:
+    owner, account, left = Identity(0, 0), _account_without_ledger(folder), None
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         owner, path = _pointer(folder)
         account = Account.read(path)
-    except (OSError, ValueError, KeyError, TypeError):
-        account, owner, left = _account_without_ledger(folder), Identity(0, 0), None
-    else:
         left = account.left_s
     processes = account.processes()
     return InPlace(

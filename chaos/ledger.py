@@ -161,6 +161,8 @@ class Account:
                 entries.pop(record["done"], None)
             if "session" in record:
                 sessions.add(int(record["session"]))
+        if not {"pid", "start"} <= head["owner"].keys():
+            raise ValueError(f"{path} is no ledger: it does not say who its owner is")
         owner = Identity(head["owner"]["pid"], head["owner"]["start"])
         times = float(head.get("opened", 0.0)), float(head.get("ttl_s", TTL_S))
         return cls(path, head["run"], owner, entries, frozenset(sessions), *times)

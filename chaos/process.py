@@ -76,7 +76,8 @@ def exit_cause(handle: int) -> str:
     if not mask & _EXIT_ASKED:
         return ""
     if os.WIFSIGNALED(status):
-        return signal.Signals(os.WTERMSIG(status)).name
+        number = os.WTERMSIG(status)
+        return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return f"exit code {os.waitstatus_to_exitcode(status)}"
 
 

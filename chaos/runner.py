@@ -45,6 +45,7 @@ class Conduct:
     live: Live = field(default_factory=Live)
     driver: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _watch: Watch | None = field(default=None, init=False)
+    _ended: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.writer.observe(self.live)
@@ -63,9 +64,14 @@ class Conduct:
     def run(self) -> bool:
         """Go through the phases; True when all reached their goals. The driver has ended, or is ended, on return."""
         try:
-            return all(self._phase(phase) for phase in PHASES)
+            reached = all(self._phase(phase) for phase in PHASES)
+            self._end()
+            self._look_for_residue()
+            return reached
         finally:
             self._end()
+            if self._watch is not None:
+                self._watch.close()
 
     def _phase(self, phase: Callable[[Conduct], bool]) -> bool:
         self.writer.emit("run.phase", data={"phase": phase.__name__})
@@ -87,20 +93,21 @@ class Conduct:
         self._watch = Watch(self.directory, self.writer, self.driver, deadline, ticks)
 
     def _end(self) -> None:
-        """Heal what still goes on, end a driver that still runs, take in what was written last, look what is left."""
+        """Heal what still goes on, end a driver that still runs; once."""
         self._attacks.close()
-        if self.driver is None:
+        if self.driver is None or self._ended:
             return
+        self._ended = True
         code = self.driver.poll()
         if code is None:
             self.driver.kill()
             self.driver.wait()
         self.writer.emit("workload.exit", data={"code": code})
-        self._look_for_residue()
-        self.watch.close()
 
     def _look_for_residue(self) -> None:
         """What of the job is still there a while after its end; a probe that fails says so."""
+        if self._watch is None:
+            return
         workers = [{"rank": event.rank, "pid": event.pid} for event in self.watch.gone(GONE_S)]
         self.writer.emit("residue.checked", data={"workers": workers, **self.cluster.left_behind(GONE_S)})
 

@@ -44,7 +44,7 @@ def plan(armings: Iterable[Arming], world: Inventory, seed: int) -> tuple[Inject
                 injections.append(_injection(name, arming.fault, hit, trigger, previous))
                 previous = name
     if not injections:
-        raise UsageError(f"seed={seed} draws no fault at all: use another --seed, or a longer time")
+        raise UsageError(f"nothing would be injected with these settings and seed={seed}: allow more, or draw again")
     return tuple(injections)
 
 

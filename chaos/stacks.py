@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,16 +25,28 @@ class Frame:
         return f"{self.function} ({Path(self.file).name}:{self.line})"
 
 
-def ask(processes: Iterable[Identity]) -> None:
-    """Make processes write their stacks; only those that have the handler, since its signal ends others."""
-    for process in processes:
+def path_of(folder: Path, rank: int, pid: int) -> Path:
+    """Where a process writes its stacks, as ``chaos.agent.session`` names it."""
+    return folder / f"rank{rank}-{pid}.txt"
+
+
+def ask(folder: Path, processes: Mapping[int, Identity]) -> dict[int, int]:
+    """Make processes, by rank, write their stacks; returns where in each rank's file the answer will begin.
+
+    Only for processes that have the handler, since its signal ends others.
+    """
+    begins = {}
+    for rank, process in processes.items():
+        path = path_of(folder, rank, process.pid)
+        begins[rank] = path.stat().st_size if path.exists() else 0
         process.send(STACKS)
+    return begins
 
 
-def read(folder: Path, rank: int, pid: int) -> list[list[Frame]]:
-    """The threads' stacks as last written by a process; none where it has written nothing."""
-    path = folder / f"rank{rank}-{pid}.txt"
-    text = path.read_text(errors="replace") if path.exists() else ""
+def read(folder: Path, rank: int, pid: int, begin: int = 0) -> list[list[Frame]]:
+    """The threads' stacks that a process has written from that place on; none where it has written nothing."""
+    path = path_of(folder, rank, pid)
+    text = path.read_bytes()[begin:].decode(errors="replace") if path.exists() else ""
     return [frames for part in re.split(r"\n(?=Thread |Current thread )", text) if (frames := _frames(part))]
 
 

@@ -116,6 +116,10 @@ class Some(Target):
     k: int = 1
     among: Target = All()
 
+    def __post_init__(self) -> None:
+        if self.k < 0:
+            raise UsageError(f"Some({self.k}): use 1 or more")
+
     def resolve(self, world: Inventory, source: random.Random) -> tuple[Hit, ...]:
         """The ranks drawn."""
         found = self.among.resolve(world, source)

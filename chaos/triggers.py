@@ -14,6 +14,7 @@ This module is imported inside training processes: it stays with the standard li
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,14 +83,26 @@ class Trigger:
             if field.default not in (mine, theirs) and mine != theirs:
                 raise NeverFires(f"{field.name} cannot be both {mine} and {theirs}: this trigger never fires")
             merged[field.name] = theirs if mine == field.default else mine
+        if merged["seconds"] is not None and merged["mtbf_s"] is not None:
+            raise NeverFires(f"'{self}' and '{other}' set the time twice: this trigger never fires")
         return Trigger(**merged)
 
     def __rshift__(self, later: Trigger) -> Trigger:
-        """First this one, at a later moment that one."""
+        """First this one, at a later moment that one.
+
+        Raises NeverFires when this one has no single moment.
+        """
+        if self.mtbf_s is not None or self.times != 1:
+            raise NeverFires(f"'{self}' has no single moment, so nothing can come after it: put it last")
         return dataclasses.replace(later, earlier=self if later.earlier is None else self >> later.earlier)
 
     def repeat(self, times: int) -> Trigger:
-        """Fire each of the first ``times`` times that the moment comes."""
+        """Fire each of the first ``times`` times that the moment comes.
+
+        Raises NeverFires when that is not at least once.
+        """
+        if times < 1:
+            raise NeverFires(f"repeat({times}) never fires: use 1 or more")
         return dataclasses.replace(self, times=times)
 
     @property
@@ -158,7 +171,7 @@ def _poisson(source: random.Random, mtbf_s: float, within_s: float) -> list[floa
 
 
 def at_step(step: int) -> Trigger:
-    """Right after that step; with a phase, in the first such phase after it."""
+    """Right after that step; with a phase, in that phase while so many steps are complete."""
     return Trigger(step=step)
 
 
@@ -183,12 +196,23 @@ def on_attempt(attempt: int) -> Trigger:
 
 
 def after_seconds(seconds: float) -> Trigger:
-    """That many seconds after the first step of the run ended; a rank that is down then, as soon as it is back."""
+    """That many seconds after the first step of the run ended; a rank that is down then, as soon as it is back.
+
+    Raises NeverFires when the time lies before that.
+    """
+    if not 0 <= seconds < math.inf:
+        raise NeverFires(f"after_seconds({seconds}) never comes: use 0 or more")
     return Trigger(seconds=seconds)
 
 
 def at_random(mtbf_s: float, within_s: float) -> Trigger:
-    """Again and again at random, ``mtbf_s`` seconds apart on average, up to ``within_s`` seconds."""
+    """Again and again at random, ``mtbf_s`` seconds apart on average, up to ``within_s`` seconds.
+
+    Raises NeverFires when one of them is not positive.
+    """
+    for name, value in (("mtbf_s", mtbf_s), ("within_s", within_s)):
+        if not 0 < value < math.inf:
+            raise NeverFires(f"{name}={value}: a random time needs a positive number of seconds")
     return Trigger(mtbf_s=mtbf_s, within_s=within_s)
 
 
@@ -201,15 +225,16 @@ def check(trigger: Trigger, *, steps: int, checkpoint_every: int, attempts: floa
     Raises NeverFires naming the value and the way out.
     """
     for part in trigger.chain:
-        first = 0 if part.point != "step" else 1
+        saving = part.point in ("save", "report", "transfer", "commit")
+        first = 1 if saving or part.point == "step" else 0
         last = steps - 1 if part.point in ("optimizer", "forward") else steps
         if part.step is not None and not first <= part.step <= last:
+            ahead = part.point == "optimizer"  # users count the step that is about to be made
             raise NeverFires(
-                f"step={part.step} never comes ({part}) in a run of {steps} steps: use {first} to {last}, "
-                "or --set steps=N"
+                f"step={part.step + ahead} never comes ({part}) in a run of {steps} steps: "
+                f"use {first + ahead} to {last + ahead}, or --set steps=N"
             )
-        saves = part.point in ("save", "report", "transfer", "commit") and part.step is not None
-        if saves and part.step != steps and (part.step or 0) % checkpoint_every:
+        if saving and part.step not in (None, steps) and (part.step or 0) % checkpoint_every:
             raise NeverFires(
                 f"nothing is saved at step={part.step} ({part}): use a multiple of checkpoint_every={checkpoint_every}"
             )

@@ -5,6 +5,7 @@ Measurements come from the events; how often this looks decides only how soon th
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import select
 import signal
@@ -18,6 +19,9 @@ from chaos.history import Event, HistoryWriter, Tail
 from chaos.process import Identity, exit_cause
 
 LOOK_S = 0.02
+
+REAPED_S = 0.02
+"""How long a dead process may wait for its parent to take note."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -41,6 +45,14 @@ class Exit:
     def now(cls, start: Event, seen: str, cause: str = "") -> Exit:
         """It is seen to be gone: ``at once`` by its pidfd, or ``late``, being gone before anyone looked."""
         return cls(start, time.time_ns(), time.monotonic_ns(), seen, cause)
+
+
+def _cause(handle: int) -> str:
+    """How the process of a pidfd ended; the kernel tells it once the parent has taken note, a moment later."""
+    end = time.monotonic() + REAPED_S
+    while not (cause := exit_cause(handle)) and time.monotonic() < end:
+        time.sleep(0.001)
+    return cause
 
 
 @dataclass
@@ -68,7 +80,8 @@ class ExitWatch:
         """Wait for exits up to a time."""
         gone = []
         for handle, _ in self._poll.poll(seconds * 1000):
-            gone.append(Exit.now(self._workers.pop(handle), "at once", exit_cause(handle)))
+            end = Exit.now(self._workers.pop(handle), "at once")
+            gone.append(dataclasses.replace(end, cause=_cause(handle)))
             self._poll.unregister(handle)
             os.close(handle)
         return gone

@@ -21,6 +21,9 @@ ORPHAN_S = 120.0
 
 LOOK_S = 1.0
 
+LONGEST_S = 3600.0
+"""The longest wait in one go; the kernel counts it in 32 bits of milliseconds."""
+
 
 def watch(workspace: Path, ledger: Path, orphan_s: float = ORPHAN_S) -> None:
     """Wait as long as is due, then heal; return at once when somebody else has healed."""
@@ -44,7 +47,10 @@ def _outlives(account: Account) -> bool:
             return False
         poll = select.poll()
         poll.register(handle, select.POLLIN)
-        return not poll.poll(max(0.0, account.left_s) * 1000)
+        while (left := account.left_s) > 0:
+            if poll.poll(min(left, LONGEST_S) * 1000):
+                return False
+        return account.owner.alive()
     finally:
         os.close(handle)
 

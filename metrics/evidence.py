@@ -38,7 +38,7 @@ def check_fault(case: Case) -> Finding:
     if missing := wanted.keys() - confirmed.keys():
         return Finding(name, Verdict.UNKNOWN, expected, f"no effect was seen of {', '.join(sorted(missing))}")
     first = next(iter(confirmed.values()))
-    seen = f"{first.data['evidence']} {first.data['after_ms']:.1f} ms after the fault fired"
+    seen = f"{first.data['evidence']}, {first.data['after_ms']:.1f} ms after the fault fired"
     if len(confirmed) > 1:
         seen = f"{len(confirmed)} of {len(wanted)} at their moments; {seen}"
     evidence = {e.data["injection"]: e.data for e in confirmed.values()}
@@ -55,14 +55,16 @@ def check_residue(case: Case) -> Finding:
     """After the end of the training script nothing of the job is left: no worker, no actor, no placement group."""
     name, expected = "residue", "no worker process, actor or placement group outlives the job"
     checked = case.history.first("residue.checked")
-    if checked is None or "error" in checked.data:
+    kinds = ("workers", "actors", "placement_groups")
+    left = {key: checked.data[key] for key in kinds if checked.data.get(key)} if checked else {}
+    if not left and (checked is None or "error" in checked.data):
         why = checked.data["error"] if checked else "nobody looked"
         return Finding(name, Verdict.UNKNOWN, expected, f"what is left is not known: {why}")
-    left = {key: checked.data[key] for key in ("workers", "actors", "placement_groups") if checked.data[key]}
     if left:
         seen = "; ".join(f"{len(items)} {key.replace('_', ' ')}, first {items[0]}" for key, items in left.items())
         return Finding(name, Verdict.FAIL, expected, f"left: {seen}", evidence=left)
-    return Finding(name, Verdict.PASS, expected, f"nothing left, seen {checked.data['seconds']:.1f} s after the end")
+    seconds = checked.data["seconds"] if checked else 0.0
+    return Finding(name, Verdict.PASS, expected, f"nothing left, seen {seconds:.1f} s after the end")
 
 
 def check_history(case: Case) -> Finding:

@@ -13,8 +13,9 @@ import ast
 import difflib
 import functools
 import inspect
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.exits import UsageError
@@ -23,6 +24,9 @@ from metrics.checkpoints import content
 from metrics.verdict import Case, Check, Finding, Verdict
 
 NamedCheck = tuple[str, Check]
+
+SHOWN = 200
+"""How much of a text that is not understood is repeated."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,9 @@ class Quantity:
     def __le__(self, value: float) -> Bound:
         return Bound(self.name, "<=", value)
 
+    def __ge__(self, value: float) -> Bound:
+        return Bound(self.name, ">=", value)
+
     def __eq__(self, value: object) -> Any:
         return Bound(self.name, "==", value)  # type: ignore[arg-type]
 
@@ -51,8 +58,8 @@ class Quantity:
 
 steps, within, times, by = (Quantity(name) for name in ("steps", "within", "times", "by"))
 
-EXACT = ("times", "error")
-"""Settings that are met exactly; all others are upper bounds."""
+SIGNS = {"restarts.times": "==", "fails.error": "==", "names.error": "==", "beats_defaults.times": ">="}
+"""How settings are compared that are no upper bounds."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +68,10 @@ class Term:
 
     name: str
     settings: tuple[tuple[str, Any], ...]
-    checks: tuple[NamedCheck, ...]
+    checks: tuple[NamedCheck, ...] = field(compare=False)
 
     def __str__(self) -> str:
-        told = (f"{key}{'=' if key in EXACT or key == 'within' else '<='}{value!r}" for key, value in self.settings)
+        told = (f"{key}={value!r}" for key, value in self.settings)
         return f"{self.name}({', '.join(told)})"
 
 
@@ -94,7 +101,7 @@ class Either:
             seen = f"{(self.first, self.second)[held]}: " + "; ".join(finding.seen for finding in sides[held])
             return Finding("either", Verdict.PASS, expected, seen)
         verdict = Verdict.UNKNOWN if Verdict.UNKNOWN in verdicts else Verdict.FAIL
-        seen = " / ".join(next(f"{f.check}: {f.seen}" for f in side if f.verdict is not Verdict.PASS) for side in sides)
+        seen = " / ".join(_first_bad(side) for side in sides)
         return Finding("either", verdict, expected, seen)
 
     def __str__(self) -> str:
@@ -106,6 +113,12 @@ def _guarded(name: str, check: Check, case: Case) -> Finding:
         return check(case)
     except Exception as error:
         return Finding(name, Verdict.UNKNOWN, "a verdict", f"the check itself failed: {error!r}")
+
+
+def _first_bad(findings: list[Finding]) -> str:
+    """What the finding that decides says."""
+    bad = next((f for f in findings if f.verdict is _worst(findings)), findings[0] if findings else None)
+    return f"{bad.check}: {bad.seen}" if bad else "nothing was checked"
 
 
 def _worst(findings: list[Finding]) -> Verdict:
@@ -132,9 +145,11 @@ class Expectation:
 
     def but(self, other: Expectation) -> Expectation:
         """This one, with the other's terms in place of its own of the same names, and beside the rest."""
-        theirs = {term.name: term for term in other.terms}
-        kept = tuple(theirs.pop(term.name, term) for term in self.terms)
-        return Expectation((*kept, *theirs.values()))
+        theirs = {term.name: [t for t in other.terms if t.name == term.name] for term in other.terms}
+        kept: list[Term | Either] = []
+        for term in self.terms:
+            kept += theirs.pop(term.name, []) if term.name in {t.name for t in other.terms} else [term]
+        return Expectation((*kept, *(term for terms in theirs.values() for term in terms)))
 
     def __str__(self) -> str:
         lone = len(self.terms) == 1
@@ -152,16 +167,19 @@ def _term(build: Callable[..., list[NamedCheck]]) -> Callable[..., Expectation]:
     def word(*bounds: Bound, **settings: Any) -> Expectation:
         known = inspect.signature(build).parameters
         given = {**settings, **{bound.name: bound.value for bound in bounds}}
+        if len(given) < len(settings) + len(bounds):
+            raise UsageError(f"{build.__name__}: a value is given twice")
         for name in given.keys() - known.keys():
             raise UsageError(f"{build.__name__} knows no '{name}': it takes {', '.join(known) or 'nothing'}")
         for bound in bounds:
-            wanted = "==" if bound.name in EXACT else "<="
+            wanted = SIGNS.get(f"{build.__name__}.{bound.name}", "<=")
             if bound.sign != wanted:
                 raise UsageError(f"{bound.name} {bound.sign} {bound.value}: write {bound.name} {wanted} {bound.value}")
         if lacking := [n for n, p in known.items() if p.default is inspect.Parameter.empty and n not in given]:
             raise UsageError(f"{build.__name__} needs a value for '{lacking[0]}'")
         _check_types(build.__name__, known, given)
-        return Expectation((Term(build.__name__, tuple(given.items()), tuple(build(**given))),))
+        told = tuple((name, value) for name, value in given.items() if value is not None)
+        return Expectation((Term(build.__name__, told, tuple(build(**given))),))
 
     TERMS[build.__name__] = word
     return word
@@ -169,11 +187,15 @@ def _term(build: Callable[..., list[NamedCheck]]) -> Callable[..., Expectation]:
 
 def _check_types(word: str, known: Any, given: dict[str, Any]) -> None:
     for name, value in given.items():
-        wants_text = str(known[name].annotation) == "str"
-        if wants_text != isinstance(value, str) or isinstance(value, bool):
-            raise UsageError(f"{word}({name}={value!r}): {name} is {'a text in quotes' if wants_text else 'a number'}")
-        if not wants_text and value < 0:
-            raise UsageError(f"{word}({name}={value!r}): {name} must not be negative")
+        kind = str(known[name].annotation)
+        if value is None and "None" in kind:
+            continue
+        right: tuple[type, ...] = (str,) if kind == "str" else (int,) if "int" in kind else (int, float)
+        if not isinstance(value, right) or isinstance(value, bool):
+            wanted = "a text in quotes" if str in right else "a number" if float in right else "a whole number"
+            raise UsageError(f"{word}({name}={value!r}): {name} is {wanted}")
+        if isinstance(value, (int, float)) and not 0 <= value < math.inf:
+            raise UsageError(f"{word}({name}={value!r}): {name} must be finite and not negative")
 
 
 @_term
@@ -261,14 +283,17 @@ def parse(text: str) -> Expectation:
 
     Raises UsageError naming what is not understood and the way out.
     """
+    shown = repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        built = _built(ast.parse(text.strip(), mode="eval").body)
+        str(built)
     except SyntaxError as error:
-        raise UsageError(f"--expect {text!r}: {error.msg}; write for example 'recovers(within=60)'") from error
-    try:
-        return _built(tree)
+        raise UsageError(f"--expect {shown}: {error.msg}; write for example 'recovers(within=60)'") from error
+    except (ValueError, MemoryError, RecursionError) as error:
+        raise UsageError(f"--expect {shown}: it cannot be read ({type(error).__name__}); write fewer words") from error
     except UsageError as error:
-        raise UsageError(f"--expect {text!r}: {error}") from error
+        raise UsageError(f"--expect {shown}: {error}") from error
+    return built
 
 
 def _built(node: ast.expr) -> Expectation:
@@ -279,6 +304,8 @@ def _built(node: ast.expr) -> Expectation:
             return _built(left) | _built(right)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in TERMS:
             settings = {str(keyword.arg): _constant(keyword.value) for keyword in keywords}
+            if len(settings) < len(keywords):
+                raise UsageError(f"{name}: a value is given twice")
             return TERMS[name](*(_bound(arg) for arg in args), **settings)
         case ast.Call(func=ast.Name(id=name)) | ast.Name(id=name):
             if name in TERMS:
@@ -298,6 +325,9 @@ def _bound(node: ast.expr) -> Bound:
 
 
 def _constant(node: ast.expr) -> Any:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _constant(node.operand)
+        return -value if isinstance(value, (int, float)) else value
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, str)):
         return node.value
     raise UsageError(f"'{ast.unparse(node)}' is no number or text")

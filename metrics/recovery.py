@@ -109,6 +109,12 @@ def incidents(case: Case) -> list[tuple[Event, ...]]:
     return [tuple(events) for _, events in sorted(by_attempt.items())]
 
 
+def cut_short(case: Case) -> set[int]:
+    """Attempts that a fault ended before their first step: what they lack, the next attempt must supply."""
+    hit = {events[0].attempt or 0 for events in incidents(case)}
+    return {attempt.number for attempt in case.attempts if attempt.number in hit and not any(attempt.steps.values())}
+
+
 def recoveries(case: Case) -> list[Recovery]:
     """The recovery from every attempt that faults have hit, in order."""
     return [_recovery(case, fired) for fired in incidents(case)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from chaos.agent.plan import Injection
 from chaos.history import Event, History
 from metrics.attempts import effective_steps
 from metrics.continuity import sample_ids
@@ -38,6 +39,16 @@ class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True):
     resume_step: int | None
     lost_steps: int | None
     lost_samples: int | None
+
+
+class InjectionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One injection: what was asked for, and the evidence of its effect, empty where none was seen."""
+
+    id: str
+    fault: str
+    target: str
+    when: str
+    evidence: str
 
 
 class TimeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,10 +95,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     expect: str
     restarts: int
+    injections: list[InjectionRecord]
     recoveries: list[RecoveryRecord]
     checks: list[CheckRecord]
     time: TimeRecord
     repeat: str
+    known_issue: str
     versions: dict[str, str]
 
 
@@ -107,10 +120,12 @@ def summarize(case: Case, judgement: Judgement) -> Summary:
         steps=record.steps,
         expect=record.expect,
         restarts=max(0, len(case.attempts) - 1),
+        injections=_injections(case),
         recoveries=[_recovery(case, recovery) for recovery in recoveries(case)],
         checks=[_check(finding) for finding in judgement.findings],
         time=time_record(case),
         repeat=record.command,
+        known_issue=record.known_issue,
         versions=record.versions,
     )
 
@@ -124,6 +139,15 @@ def _check(finding: Finding) -> CheckRecord:
         where=finding.where,
         evidence=finding.evidence,
     )
+
+
+def _injections(case: Case) -> list[InjectionRecord]:
+    confirmed = {e.data.get("injection"): str(e.data.get("evidence")) for e in case.history.select("fault.confirmed")}
+    asked = map(Injection.of, case.record.injections)
+    return [
+        InjectionRecord(id=i.id, fault=i.fault, target=i.where, when=str(i.trigger), evidence=confirmed.get(i.id, ""))
+        for i in asked
+    ]
 
 
 def _recovery(case: Case, recovery: Recovery) -> RecoveryRecord:

@@ -34,7 +34,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     ``expect``: the expectation, as ``--expect`` takes it. ``injections``: the plan's, with their fault, rank and
     trigger. ``timeouts``: seconds by name (``chaos.timeouts``), None for Ray's default. ``epoch_samples``: samples in
-    one epoch, with ids from 0; None where that is not known. ``poll_s``: how often the controller polls its workers.
+    one epoch, with ids from 0; None where that is not known. ``known_issue``: what Ray or torch is known to do wrong.
+    ``poll_s``: how often the controller polls its workers.
     """
 
     schema: int
@@ -57,6 +58,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     epoch_samples: int | None = None
     versions: dict[str, str]
     commit: str = ""
+    known_issue: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Case:
         try:
             record = msgspec.json.decode(record_file.read_bytes(), type=Record)
         except msgspec.MsgspecError as error:
-            raise ValueError(f"{record_file} cannot be read: {error}") from error
+            raise ValueError(f"{record_file} cannot be read, or is of another version: {error}") from error
         control = directory / "control"
         found = History.load(control) if (control / "history.jsonl").exists() else None
         return cls(directory, record, History.load(directory), found)

@@ -40,7 +40,7 @@ def show(found: list[Item], console: Console) -> None:
 def _told(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={inner}" for key, inner in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _scenarios() -> list[Item]:
@@ -52,7 +52,11 @@ def _scenarios() -> list[Item]:
 
 
 def _expects(scenario: Scenario) -> Item:
-    return {"expects": str(scenario.expectation(scenario.shape)), "needs": list(scenario.needs)}
+    return {
+        "expects": str(scenario.expectation(scenario.shape)),
+        "needs": list(scenario.needs),
+        "known_issue": scenario.known_issue,
+    }
 
 
 def _faults() -> list[Item]:
@@ -93,7 +97,7 @@ def _triggers() -> list[Item]:
 
 
 def _targets() -> list[Item]:
-    return [{"name": f"{t.__name__}{inspect.signature(t)}".split(" -> ")[0], "title": _first_line(t)} for t in TARGETS]
+    return [_callable(target) for target in TARGETS]
 
 
 def _expectations() -> list[Item]:
@@ -110,7 +114,7 @@ def _callable(build: Callable[..., Any]) -> Item:
 
 
 def _first_line(documented: Any) -> str:
-    return (inspect.getdoc(documented) or "").split("\n")[0]
+    return (inspect.getdoc(documented) or "").split("\n")[0].replace("``", "")
 
 
 LISTS: dict[str, Callable[[], list[Item]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,13 +100,17 @@ def run(
     options = _options(out=Path(out), settings=_settings(sets), **values)
     found = find(scenario)
     names = found.members if isinstance(found, Suite) else (scenario,)
-    requests = [resolve(one, options) for name in names if not isinstance(one := find(name), Suite)]
+    scenarios = [one for name in names if not isinstance(one := find(name), Suite)]
+    requests = [replace(resolve(one, options), asked=scenario) for one in scenarios]
     if dry_run:
         return _preview(requests, as_json)
     from chaos.version import untested
     from chaos.workload import check_own_chaos
+    from scenarios.doctor import require
 
     check_own_chaos()
+    for request in requests:
+        require(request.scenario)
     for sentence in untested():
         click.echo(f"aftershock: warning: {sentence}", err=True)
     if isinstance(found, Suite):
@@ -155,14 +160,8 @@ def _run_one(request: Request, as_json: bool, quiet: bool) -> tuple[Summary, Pat
 def _run_suite(name: str, requests: list[Request], as_json: bool, quiet: bool) -> int:
     from scenarios import suite
 
-    def run_one(request: Request) -> tuple[Summary, Path]:
-        outcome = _run_one(request, as_json, quiet)
-        if isinstance(outcome, ExitCode):
-            raise click.exceptions.Exit(outcome)
-        return outcome
-
     directory = suite.make_directory(requests[0].options.out, name)
-    record = suite.SuiteRun(name, requests, run_one, directory).run()
+    record = suite.SuiteRun(name, requests, lambda request: _run_one(request, as_json, quiet), directory).run()
     if as_json:
         import msgspec
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import shutil
 import socket
@@ -56,16 +57,17 @@ def packages() -> Finding:
 
 def cores() -> Finding:
     """Processor cores: every process of a job imports torch."""
-    count = len(os.sched_getaffinity(0))
+    count = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1
     return _finding("cores", count >= CORES, f"{count}", f"{CORES} or more, else set longer --deadline", "limited")
 
 
 def memory() -> Finding:
-    """Memory that is free: two workers need 4 GiB, the memory monitor's scenario more."""
+    """Memory that is free: any run needs some, the memory monitor's scenario more."""
     free = psutil.virtual_memory().available / 2**30
     good = free >= MONITOR_GIB
     state = "limited" if free >= MEMORY_GIB else "missing"
-    return _finding("memory", good, f"{free:.1f} GiB available", f"oom-worker needs {MONITOR_GIB} GiB", state)
+    remedy = f"a run needs {MEMORY_GIB} GiB, oom-worker {MONITOR_GIB}"
+    return _finding("memory", good, f"{free:.1f} GiB available", remedy, state)
 
 
 def shared_memory() -> Finding:
@@ -102,7 +104,7 @@ def workspace() -> Finding:
 
 def exit_causes() -> Finding:
     """Whether the kernel tells how a process ended that is not our child."""
-    release = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
+    release = tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
     seen = f"Linux {platform.release()}"
     remedy = "Linux 6.15 tells the cause of a process's end; before it, that it ended is all that is confirmed"
     return _finding("exit-causes", release >= KERNEL_OF_EXIT_CODES, seen, remedy, "limited")
@@ -154,3 +156,13 @@ def examine() -> Diagnosis:
     known = {name: s for name, s in all_scenarios().items() if isinstance(s, Scenario)}
     cost = {name: sorted(set(s.needs) & lacking) for name, s in known.items()}
     return Diagnosis(findings, {name: needs for name, needs in cost.items() if needs})
+
+
+def require(scenario: Scenario) -> None:
+    """Refuse a scenario that this machine does not permit.
+
+    Raises UsageError naming what is missing and the way out.
+    """
+    for finding in examine().findings if scenario.needs else ():
+        if finding.name in scenario.needs and finding.state != "ok":
+            raise UsageError(f"{scenario.name} cannot run here: {finding.name}: {finding.seen}; {finding.remedy}")

@@ -144,6 +144,7 @@ def record(request: Request, run_id: str) -> Record:
         poll_s=shape.poll_s,
         control=request.control,
         expect=str(request.expects),
+        known_issue=request.scenario.known_issue,
         timeouts=shape.timeouts,
         injections=[dataclasses.asdict(injection) for injection in request.injections],
         settings=dataclasses.asdict(request.config),
@@ -180,7 +181,7 @@ def start_cluster(run: Run) -> None:
     base = workload(run.request, run.directory).base_environment()
     shape = run.request.shape
     nodes, extra = len(shape.world.nodes), run.request.scenario.node_environment(shape)
-    cpus = shape.per_node + 1
+    cpus = shape.per_node + shape.spare_cpus
     run.cluster = LocalCluster(nodes, cpus, workspace, run.ledger, run.writer.emit, base, extra)
     run.cluster.start()
 

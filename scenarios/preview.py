@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from chaos.agent.plan import Injection
 from chaos.faults.base import all_faults
@@ -29,6 +30,7 @@ def preview(request: Request) -> dict[str, Any]:
         "timeouts_s": shape.timeouts,
         "noticed_by_default_after_s": _floor(request),
         "expects": str(request.expects),
+        "known_issue": request.scenario.known_issue,
         "control_run": request.control,
         "deadline_s": request.deadline_s,
     }
@@ -53,7 +55,7 @@ def _blast_radius(request: Request) -> dict[str, Any]:
         "victims": victims,
         "share_of_workers": min(1.0, len(victims) / shape.workers),
         "restarts_at_most": min(len(breaking), shape.max_failures) if shape.max_failures >= 0 else len(breaking),
-        "steps_lost_at_most_for_each": shape.checkpoint_every if breaking else 0,
+        "steps_at_risk_for_each": shape.checkpoint_every if breaking else 0,
         "touches": "training processes of this run, on a cluster made for it on this machine; nothing else",
     }
 
@@ -68,7 +70,7 @@ def _floor(request: Request) -> float | None:
 def show(request: Request, console: Console) -> None:
     """Print the plan as tables."""
     plan = preview(request)
-    console.print(f"[bold]{plan['scenario']}[/]: {plan['title']}", highlight=False)
+    console.print(f"{plan['scenario']}: {plan['title']}", highlight=False, style="bold", markup=False)
     console.print(
         f"plan     {plan['workers']} workers on {len(plan['nodes'])} nodes, {plan['steps']} steps, "
         f"a checkpoint every {plan['checkpoint_every']}, seed {plan['seed']}",
@@ -79,21 +81,22 @@ def show(request: Request, console: Console) -> None:
         table.add_column(column)
     for injection in plan["injections"]:
         settings = " ".join(f"{key}={value}" for key, value in injection["settings"].items())
-        table.add_row(*(injection[key] for key in ("id", "fault", "target", "when")), settings)
+        table.add_row(*(Text(injection[key]) for key in ("id", "fault", "target", "when")), Text(settings))
     console.print(table)
     blast = plan["blast_radius"]
     lines = {
         "hurts": f"{', '.join(blast['victims'])}: {blast['share_of_workers']:.0%} of the workers; "
-        f"{blast['restarts_at_most']} restarts at most",
+        f"restarts at most: {blast['restarts_at_most']}",
         "touches": blast["touches"],
         "expects": plan["expects"],
         "control": "a run without a fault is made to compare with" if plan["control_run"] else "none",
         "notices": _time_outs(request),
+        "known": plan["known_issue"],
         "deadline": f"{plan['deadline_s']:g} s for each training script",
     }
     for word, line in lines.items():
         if line:
-            console.print(f"{word:<8} {line}", highlight=False, soft_wrap=True)
+            console.print(f"{word:<8} {line}", highlight=False, soft_wrap=True, markup=False)
     console.print("nothing was started or touched (--dry-run)", style="dim")
 
 

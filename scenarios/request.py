@@ -13,6 +13,7 @@ import pydantic
 
 from chaos.agent.plan import Injection
 from chaos.exits import UsageError
+from chaos.faults.base import all_faults
 from chaos.schedule import plan
 from chaos.targets import Inventory, Rank
 from metrics.expectations import Expectation, parse
@@ -26,7 +27,7 @@ OWNED = {*SHARED, "seed", "storage", "name", "observer", "address"}
 """Trainer settings that an option of ours, or the harness itself, decides."""
 
 
-class Options(pydantic.BaseModel, extra="forbid", frozen=True):
+class Options(pydantic.BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """The options of ``aftershock run``; None leaves the scenario's own value."""
 
     workers: pydantic.PositiveInt | None = None
@@ -45,7 +46,7 @@ class Request:
     """A resolved scenario: its shape, its injections, what is expected, the trainer's configuration, how to run it.
 
     ``epoch_samples``: samples in one epoch, known once the data are there. ``control_from``: a run directory whose
-    control run serves for this one too.
+    control run serves for this one too. ``asked``: the name that the user gave, a suite's for each of its members.
     """
 
     scenario: Scenario
@@ -56,11 +57,14 @@ class Request:
     options: Options
     epoch_samples: int | None = None
     control_from: Path | None = None
+    asked: str = ""
 
     @property
     def deadline_s(self) -> float:
-        """Longest life of a training script, in seconds: as asked, else five minutes and one more for each restart."""
-        return self.options.deadline or 300.0 + 60.0 * (len(self.injections) - 1)
+        """Longest life of a training script, seconds: as asked, else 300, and 60 for each restart beyond the first."""
+        known = all_faults()
+        breaking = sum(known[injection.fault].breaks for injection in self.injections)
+        return self.options.deadline or 300.0 + 60.0 * max(0, breaking - 1)
 
     @property
     def control(self) -> bool:
@@ -76,7 +80,9 @@ class Request:
     @property
     def command(self) -> str:
         """The command that repeats the run."""
-        return shlex.join(["aftershock", *sys.argv[1:]]) if _is_command() else f"aftershock run {self.scenario.name}"
+        name = self.scenario.name
+        words = [name if word == self.asked else word for word in sys.argv[1:]]
+        return shlex.join(["aftershock", *words]) if _is_command() else f"aftershock run {name}"
 
 
 def _is_command() -> bool:
@@ -133,6 +139,7 @@ def _split(scenario: Scenario, options: Options) -> tuple[Shape, dict[str, Any]]
         else:
             raise UsageError(f"--set {key}={text}: unknown setting; known are {', '.join(sorted({*own, *trainers}))}")
     workers = int(changes.get("workers", shape.workers))
+    dataclasses.replace(shape, workers=workers)  # refuses a number of workers that has no ranks
     if workers <= shape.rank and "rank" not in changes:
         changes["rank"] = workers - 1
     Rank(int(changes.get("rank", shape.rank))).resolve(Inventory(workers), random.Random())

@@ -14,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from chaos.exits import ExitCode, UsageError, worst
+from chaos.history import NAME, History
 from metrics.summary import Summary
+from metrics.verdict import Verdict
 from scenarios.request import Request
 from scenarios.view import COLOURS, short
 
@@ -51,7 +53,7 @@ class SuiteRun:
 
     name: str
     requests: list[Request]
-    run_one: Callable[[Request], tuple[Summary, Path]]
+    run_one: Callable[[Request], tuple[Summary, Path] | ExitCode]
     directory: Path
     members: list[Member] = field(default_factory=list, init=False)
     _controls: dict[str, Path] = field(default_factory=dict, init=False)
@@ -59,16 +61,26 @@ class SuiteRun:
     def run(self) -> SuiteRecord:
         """Run member after member; an interruption ends the suite. The record is stored after each."""
         for request in self.requests:
-            options = request.options.model_copy(update={"out": self.directory})
-            shared = self._controls.get(request.workload_key)
-            summary, directory = self.run_one(replace(request, options=options, control_from=shared))
-            if (directory / "control").is_dir() and shared is None:
-                self._controls[request.workload_key] = directory
-            self.members.append(member(summary, directory))
+            self.members.append(self._member(request))
             self._store()
-            if summary.exit_code == ExitCode.ABORTED:
+            if self.members[-1].exit_code == ExitCode.ABORTED:
                 break
         return self._store()
+
+    def _member(self, request: Request) -> Member:
+        """Run one; what cannot be stored or judged is a member all the same."""
+        options = request.options.model_copy(update={"out": self.directory})
+        shared = self._controls.get(request.workload_key)
+        try:
+            outcome = self.run_one(replace(request, options=options, control_from=shared))
+        except UsageError as error:
+            return without_verdict(request, ExitCode.ABORTED, str(error))
+        if isinstance(outcome, ExitCode):
+            return without_verdict(request, outcome, "the run could not be stored or judged")
+        summary, directory = outcome
+        if shared is None and is_sound_control(directory):
+            self._controls[request.workload_key] = directory
+        return member(summary, directory)
 
     def _store(self) -> SuiteRecord:
         codes = [ExitCode(m.exit_code) for m in self.members]
@@ -115,6 +127,28 @@ def member(summary: Summary, directory: Path) -> Member:
     )
 
 
+def without_verdict(request: Request, code: ExitCode, reason: str) -> Member:
+    """The line of a run that has no summary."""
+    return Member(
+        scenario=request.scenario.name,
+        verdict=str(Verdict.UNKNOWN),
+        exit_code=int(code),
+        reason=reason,
+        directory="",
+        recovery_s=None,
+        lost_steps=None,
+        restarts=0,
+        wall_s=0.0,
+    )
+
+
+def is_sound_control(directory: Path) -> bool:
+    """Whether a run has a control run that may serve for others: only one that ended well."""
+    control = directory / "control"
+    ended = History.load(control).first("workload.exit") if (control / NAME).exists() else None
+    return ended is not None and ended.data.get("code") == 0
+
+
 def show(record: SuiteRecord, directory: Path, console: Console) -> None:
     """Print one row for each member, and the outcome of all."""
     table = Table(box=None, padding=(0, 2, 0, 0), width=100)
@@ -127,7 +161,7 @@ def show(record: SuiteRecord, directory: Path, console: Console) -> None:
         recovery = "-" if m.recovery_s is None else f"{m.recovery_s:.1f} s"
         lost = "-" if m.lost_steps is None else str(m.lost_steps)
         verdict = Text(m.verdict, style=COLOURS[m.verdict])
-        why = "" if m.verdict == "pass" else m.reason
+        why = Text("" if m.verdict == "pass" else m.reason)
         table.add_row(m.scenario, verdict, str(m.restarts), recovery, lost, f"{m.wall_s:.0f} s", why)
     console.print(table)
     passed = sum(m.verdict == "pass" for m in record.members)

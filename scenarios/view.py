@@ -91,7 +91,8 @@ class Progress:
                 where = f"rank {event.rank}, {event.data['phase']}, step {event.step}"
                 self._console.print(f"           {event.data['fault']} fired: {where}", highlight=False)
             case "fault.confirmed":
-                self._console.print(f"           confirmed: {event.data['evidence']}", highlight=False, soft_wrap=True)
+                text = f"           confirmed: {event.data['evidence']}"
+                self._console.print(text, highlight=False, soft_wrap=True, markup=False)
             case "controller.state" if event.data["to"] != "RUNNING" or event.attempt:
                 self._console.print(f"           controller: {event.data['to']}", highlight=False)
 
@@ -132,9 +133,11 @@ def show(summary: Summary, directory: Path, console: Console) -> None:
     )
     colour = COLOURS[summary.verdict]
     console.print(Text.assemble("verdict  ", (summary.verdict, f"bold {colour}"), f": {summary.reason}"))
-    console.print(f"report   {short(directory / 'report.html')}", highlight=False, soft_wrap=True)
+    if summary.known_issue:
+        console.print(f"known issue: {summary.known_issue}", highlight=False, style="dim", markup=False)
+    console.print(f"report   {short(directory / 'report.html')}", highlight=False, soft_wrap=True, markup=False)
     if summary.verdict != "pass":
-        console.print(f"repeat   {summary.repeat}", highlight=False, soft_wrap=True)
+        console.print(f"repeat   {summary.repeat}", highlight=False, soft_wrap=True, markup=False)
 
 
 def short(path: Path) -> str:

@@ -214,8 +214,11 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
 
 
 def _name_of(error: BaseException) -> str:
-    """The type of an error; of one that Ray raised for a task, the type of its cause."""
-    return type(getattr(error, "cause", None) or error).__name__
+    """The type of an error; of one that Ray wraps around another, the type of the innermost."""
+    for wrapped in ("health_check_failure", "cause"):
+        if isinstance(inner := getattr(error, wrapped, None), BaseException):
+            return _name_of(inner)
+    return type(error).__name__
 
 
 @harmless

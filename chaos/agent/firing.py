@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from chaos.agent.events import EventWriter
+from chaos.agent.events import EventWriter, harmless
 from chaos.agent.plan import NODE, Board, Injection, Plan
-from chaos.faults.base import Attack, Fault, InjectedError, Proof, find_fault
+from chaos.faults.base import Attack, Fault, InjectedError, Proof, all_faults, find_fault
 from chaos.triggers import TIME, Moment
 
 HOLD_S = 60.0
 """How long a process waits at its point for an outsider that was asked to strike."""
 
 LOOK_S = 0.002
+
+TRAINING = ("first-step", "forward", "optimizer", "step")
+"""Phases whose points only the thread that trains passes; a save may run in another one."""
 
 
 @dataclass
@@ -32,13 +36,15 @@ class Firing:
     _mine: list[Injection] = field(init=False)
     _peers: list[Injection] = field(init=False)
     _began: float | None = field(default=None, init=False)
+    _thread: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._board = Board(self.plan.board)
         node = os.environ.get(NODE, "")
         self._mine = [i for i in self.plan.injections if i.hits(self.rank, node)]
         others = [i for i in self.plan.injections if i not in self._mine]
-        self._peers = [i for i in others if find_fault(i.fault, i.values).with_peers]
+        known = all_faults()
+        self._peers = [i for i in others if i.fault in known and known[i.fault].with_peers]
 
     @property
     def phases(self) -> set[str]:
@@ -53,7 +59,8 @@ class Firing:
         self._board.claim(f"steady-{self.rank}", str(time.time()))
         self._began = float(self._board.read(f"steady-{self.rank}") or time.time())
         for seconds in timed:
-            timer = threading.Timer(max(0.0, self._began + seconds - time.time()), self.reach, (TIME,))
+            left = max(0.0, self._began + seconds - time.time())
+            timer = threading.Timer(left, harmless(self.reach), (TIME,))
             timer.daemon = True
             timer.start()
 
@@ -64,7 +71,9 @@ class Firing:
 
     def reach(self, phase: str) -> None:
         """This rank stands at a point: fire what is due. What a fault raises goes through to the workload."""
-        seconds = time.time() - self._began if self._began is not None else 0.0
+        if phase in TRAINING:
+            self._thread = threading.get_ident()
+        seconds = time.time() - self._began if self._began is not None else -math.inf
         moment = Moment(phase, self.step(), self.attempt, seconds)
         due = [injection for injection in self._mine if self._is_due(injection, moment)]
         accompanied = [injection for injection in self._peers if self._is_due(injection, moment)]
@@ -72,27 +81,27 @@ class Firing:
             self._fire(injection, phase)
         for injection in accompanied:
             if self._board.claim(f"peer-{self.rank}-{injection.id}"):
-                find_fault(injection.fault, injection.values).accompany()
+                _accompany(find_fault(injection.fault, injection.values))
 
     def _is_due(self, injection: Injection, moment: Moment) -> bool:
         """Whether its moment has come, after all that must come earlier; what comes earlier is noted durably."""
-        if injection.follows and not self._board.has(f"fired-{injection.follows}"):
-            return False
         chain = injection.trigger.chain
-        marks = [f"passed-{self.rank}-{injection.id}-{i}" for i in range(len(chain) - 1)]
+        who = injection.node or self.rank
+        marks = [f"passed-{who}-{injection.id}-{i}" for i in range(len(chain) - 1)]
         passed = next((i for i, mark in enumerate(marks) if not self._board.has(mark)), len(marks))
         if not chain[passed].holds(moment):
             return False
         if passed < len(marks):
             self._board.claim(marks[passed])
             return False
-        return True
+        return not injection.follows or self._board.has(f"fired-{injection.follows}")
 
     def _fire(self, injection: Injection, phase: str) -> None:
         """The claim is durable before the fault, so a restarted rank finds it taken."""
         fault = find_fault(injection.fault, injection.values)
-        if phase == TIME and fault.in_training_thread:
-            return  # at the next point that its thread passes
+        elsewhere = phase == TIME or self._thread not in (None, threading.get_ident())
+        if fault.in_training_thread and elsewhere:
+            return  # at the next point that its thread passes, if its moment comes there
         if not self._board.claim(f"fired-{injection.id}"):
             return
         data = {"injection": injection.id, "fault": injection.fault, "phase": phase, "node": os.environ.get(NODE, "")}
@@ -120,3 +129,14 @@ class Firing:
         end = time.monotonic() + HOLD_S
         while not self._board.has(f"go-{injection.id}") and time.monotonic() < end:
             time.sleep(LOOK_S)
+
+
+def _accompany(fault: Fault) -> None:
+    """Take part in a fault of another rank; what becomes of it is meant for the workload.
+
+    Raises InjectedError when the part fails, as that of a peer left waiting does.
+    """
+    try:
+        fault.accompany()
+    except Exception as error:
+        raise InjectedError(f"fault {fault.name} on another rank: {error}") from error

@@ -50,22 +50,31 @@ def only_makes_state(depth: int) -> bool:
 def _optimizer(reach: Reach) -> Remove:
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+    steps: dict[int, int] = {}
+    furthest = 0
+
     def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not only_makes_state(2):
+        """Several optimizers fold into one step: its point is before the first of them."""
+        nonlocal furthest
+        if only_makes_state(2):
+            return
+        mine = steps[id(optimizer)] = steps.get(id(optimizer), 0) + 1
+        if mine > furthest:
+            furthest = mine
             reach("optimizer")
 
     return register_optimizer_step_pre_hook(hook).remove
 
 
 def _forward(reach: Reach) -> Remove:
-    """The first module called in an attempt is its first step; a module within another is inside a forward pass."""
+    """The first module called in training mode is the first step; one without children is inside a forward pass."""
     from torch.nn.modules.module import register_module_forward_pre_hook
 
     seen = 0
 
     def hook(module: Any, inputs: Any) -> None:
         nonlocal seen
-        seen += 1
+        seen += module.training
         if not module.training:
             reach("evaluation")
         elif seen == 1:

@@ -7,6 +7,9 @@ import threading
 
 from chaos.faults.base import Fault, InjectedError, Proof, register
 
+LATER_S = 0.005
+"""How long after the point it comes, seconds: the training has left the point by then."""
+
 
 @register
 class AsyncException(Fault):
@@ -21,6 +24,9 @@ class AsyncException(Fault):
     in_training_thread = True
 
     def fire(self) -> None:
-        """Ask the interpreter to raise in this thread at its next bytecode."""
-        thread = ctypes.c_ulong(threading.get_ident())
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(InjectedError))
+        """Let another thread ask the interpreter, a moment later, to raise in this one at its next bytecode."""
+        threading.Timer(LATER_S, _raise_in, (threading.get_ident(),)).start()
+
+
+def _raise_in(thread: int) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(InjectedError))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 import pkgutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,6 +61,12 @@ class Fault:
     with_peers: ClassVar[bool] = False
     error: ClassVar[str] = ""
     within_s: ClassVar[float] = 10.0
+
+    def __post_init__(self) -> None:
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            if isinstance(value, (int, float)) and not 0 < value < math.inf:
+                raise ValueError(f"{self.name}: {setting.name}={value} must be a positive number")
 
     @property
     def cause(self) -> str:

@@ -24,6 +24,10 @@ class Exit(Fault):
 
     code: int = 1
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.code <= 255:
+            raise ValueError(f"exit: code={self.code} must lie between 0 and 255")
+
     @property
     def cause(self) -> str:
         """The exit code."""

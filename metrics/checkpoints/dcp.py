@@ -11,12 +11,10 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
-
-from chaos.digest import piece_key, tensor_digest, value_digest
+if TYPE_CHECKING:  # importing torch takes seconds, which a command that reads no checkpoint need not wait for
+    from torch.distributed.checkpoint.metadata import Metadata
 
 METADATA = ".metadata"
 
@@ -44,6 +42,8 @@ class BadCheckpoint(Exception):
 
 class _Careful(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        import torch
+
         if name in ALLOWED.get(module, ()):
             return super().find_class(module, name)
         if module == "torch" and (name == "Size" or isinstance(getattr(torch, name, None), torch.dtype)):
@@ -56,6 +56,8 @@ def read_metadata(folder: Path) -> Metadata:
 
     Raises BadCheckpoint when it is absent, cut, foreign or hostile.
     """
+    from torch.distributed.checkpoint.metadata import Metadata
+
     file = folder / METADATA
     if not file.exists():
         raise BadCheckpoint(f"{file} is missing: the save never finished, or this is no DCP checkpoint")
@@ -100,6 +102,10 @@ def pieces(folder: Path) -> Iterator[Piece]:
 
 def _piece(folder: Path, index: Any, info: Any, described: Any) -> Piece | None:
     """One piece, read and decoded; None for the empty shard of a tensor that is not empty."""
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+    from chaos.digest import piece_key, tensor_digest, value_digest
+
     file = folder / info.relative_path
     if not file.resolve().is_relative_to(folder.resolve()):
         raise BadCheckpoint(f"{folder / METADATA} points outside the checkpoint: {info.relative_path}")
@@ -121,6 +127,8 @@ def _place(info: Any) -> tuple[str, int]:
 
 
 def _decode(file: Path, offset: int, length: int, name: str) -> Any:
+    import torch
+
     if not file.exists():
         raise BadCheckpoint(f"{file} is missing; it should hold {name}")
     with file.open("rb") as stream:

@@ -18,6 +18,6 @@ _ENVIRONMENT = jinja2.Environment(
 def write(summary: Summary, path: Path) -> None:
     """Render the report of a run."""
     known = all_faults()
-    faults = [known[name] for name in sorted({recovery.fault for recovery in summary.recoveries} & known.keys())]
+    faults = [known[name] for name in sorted({injection.fault for injection in summary.injections} & known.keys())]
     page = _ENVIRONMENT.get_template("report.html.j2").render(s=summary, meaning=PHASES, faults=faults)
     path.write_text(page, encoding="utf-8")

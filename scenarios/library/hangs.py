@@ -14,7 +14,7 @@ from metrics.expectations import HEALTHY, beats_defaults
 from scenarios.library.workers import once
 from scenarios.scenario import Scenario, Shape, register
 
-SHORT = Shape(timeout_s=10, health_s=10.0, report_s=10.0, shutdown_s=3.0)
+SHORT = Shape(timeout_s=10, health_s=10.0, report_s=10.0, shutdown_s=3)
 """Time-outs for a healthy step of well under a second; a job's own must be longer than its slowest healthy step."""
 
 HANG_FROZEN = register(

@@ -27,6 +27,7 @@ STRAGGLER = register(
         inject=lambda shape: (Arming(Straggler(seconds=shape.seconds), at_step(shape.step), Rank(shape.rank)),),
         expects=UNDISTURBED,
         shape=dataclasses.replace(SHORT, steps=200, checkpoint_every=50, step=20),
+        settings={"corpus_bytes": 700_000},
     )
 )
 
@@ -60,7 +61,7 @@ LONG_SAVE = register(
     Scenario(
         name="long-save",
         title="One rank writes its part of a checkpoint slowly: no restart.",
-        inject=_late(in_phase("save") & at_step(20)),
+        inject=_late(in_phase("save")),
         expects=UNDISTURBED,
         shape=SHORT,
     )
@@ -70,7 +71,7 @@ LONG_EVALUATION = register(
     Scenario(
         name="long-evaluation",
         title="One rank evaluates for long while no step is made: no restart.",
-        inject=_late(in_phase("evaluation") & at_step(20)),
+        inject=_late(in_phase("evaluation")),
         expects=UNDISTURBED,
         shape=SHORT,
         settings={"evaluate_every": 20},

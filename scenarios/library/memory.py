@@ -11,7 +11,7 @@ from chaos.faults.oom import OutOfMemory
 from chaos.schedule import Arming
 from chaos.targets import Node
 from chaos.triggers import at_step
-from metrics.expectations import HEALTHY, names
+from metrics.expectations import HEALTHY, fails, names
 from scenarios.library.workers import once
 from scenarios.scenario import Scenario, Shape, register
 
@@ -37,9 +37,14 @@ OOM_WORKER = register(
         name="oom-worker",
         title="A worker eats memory until the monitor of its own node ends it; memory must be named as the cause.",
         inject=lambda shape: (Arming(OutOfMemory(), at_step(shape.step), Node(MONITORED)),),
-        expects=HEALTHY & names(error="OutOfMemoryError"),
+        expects=names(error="OutOfMemoryError") & (HEALTHY | fails(error="ControllerError")),
         node_environment=_monitor_one_node,
         needs=("memory",),
+        known_issue=(
+            "Ray 2.60 ends the run although the budget allows a restart: taking the group down, Ray Train asks the "
+            "dead worker once more, and does not expect OutOfMemoryError as its answer (backend_setup.py catches "
+            "RayActorError and RayTaskError only). Recovery and that end are both accepted."
+        ),
     )
 )
 

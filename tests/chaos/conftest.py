@@ -6,14 +6,35 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import tempfile
+import time
+import uuid
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from chaos import INSTALLATION
 from chaos.agent.plan import Plan
-from chaos.history import Event
+from chaos.healing import close
+from chaos.history import Event, HistoryWriter
+from chaos.ledger import Ledger
+from chaos.process import MARKER, Identity, carries_marker, pids
+
+OWNER = f"""
+import os, subprocess, sys, time
+from pathlib import Path
+from chaos.ledger import Ledger
+
+directory, run_id = sys.argv[1:]
+ledger = Ledger.open(Path(directory), run_id)
+ledger.workspace()
+child = subprocess.Popen(["sleep", "60"], env={{**os.environ, "{MARKER}": run_id}}, start_new_session=True)
+ledger.started(child.pid)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
 
 
 @pytest.fixture
@@ -24,6 +45,30 @@ def temporary(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
+
+
+@pytest.fixture
+def run_id():
+    """The id of a run that nobody else has; whoever still carries its marker after the test is ended."""
+    made = uuid.uuid4().hex[:8]
+    yield made
+    for identity in [Identity.of(pid) for pid in pids() if carries_marker(pid, made)]:
+        if identity is not None:
+            identity.send(signal.SIGKILL)
+
+
+@pytest.fixture
+def marked(run_id):
+    """The environment of a process of the run."""
+    return {**os.environ, MARKER: run_id}
+
+
+@pytest.fixture
+def ledger(tmp_path, temporary, run_id):
+    """The ledger of a run that this process owns; what is open after the test is undone, its watcher ended."""
+    made = Ledger.open(tmp_path, run_id)
+    yield made
+    close(made)
 
 
 @pytest.fixture
@@ -43,8 +88,71 @@ def spawn():
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-        if child.stdout:
-            child.stdout.close()
+        for stream in (child.stdin, child.stdout):
+            if stream:
+                stream.close()
+
+
+@pytest.fixture
+def python(spawn):
+    """Run Python code that finds our packages and the standard library; its output can be read."""
+
+    def start(code, *arguments, **options):
+        command = (sys.executable, "-S", "-c", code, *map(str, arguments))
+        inherited = {**os.environ, "PYTHONPATH": str(INSTALLATION)}
+        return spawn(*command, **{"env": inherited, "stdout": subprocess.PIPE, **options})
+
+    return start
+
+
+@pytest.fixture
+def owned(tmp_path, temporary, run_id, python):
+    """The harness of a run, whose directory is ``tmp_path``, and a process of that run."""
+    owner = python(OWNER, tmp_path, run_id)
+    return owner, Identity.of(int(owner.stdout.readline()))
+
+
+@pytest.fixture
+def orphan(owned):
+    """A process of a run whose harness was killed with SIGKILL; the run directory is ``tmp_path``."""
+    owner, child = owned
+    owner.kill()
+    owner.wait()
+    assert child.alive()
+    return child
+
+
+@pytest.fixture
+def stop(eventually):
+    """Stop a process by SIGSTOP; returns its identity once the kernel shows it as stopped."""
+
+    def send(child):
+        identity = Identity.of(child.pid)
+        identity.send(signal.SIGSTOP)
+        assert eventually(identity.stopped)
+        return identity
+
+    return send
+
+
+@pytest.fixture
+def eventually():
+    """Whether a condition comes to hold within some seconds."""
+
+    def wait(condition, seconds=20.0):
+        end = time.monotonic() + seconds
+        while not (holds := condition()) and time.monotonic() < end:
+            time.sleep(0.005)
+        return holds
+
+    return wait
+
+
+@pytest.fixture
+def kernel_tells():
+    """Skip where the kernel does not tell how a process ended."""
+    if tuple(int(part) for part in os.uname().release.split(".")[:2]) < (6, 15):
+        pytest.skip("before Linux 6.15 a pidfd does not tell how its process ended")
 
 
 @pytest.fixture
@@ -64,6 +172,20 @@ def event():
         return Event(**{"kind": kind, "wall_ns": wall, "mono_ns": wall, "node": "n", "pid": 1, **fields})
 
     return make
+
+
+@pytest.fixture
+def told():
+    """Every event that the history was told, in that order."""
+    return []
+
+
+@pytest.fixture
+def writer(tmp_path, told):
+    """The history of a run in ``tmp_path``."""
+    made = HistoryWriter(tmp_path, [told.append])
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -23,13 +23,13 @@ def logs(tmp_path):
     return folder, collect
 
 
-def test_the_secret_is_struck_out(logs):
+def test_the_secret_is_struck_out(logs) -> None:
     folder, collect = logs
     (folder / "raylet.out").write_text(f"token {SECRET}, again {SECRET}\nend")
     assert (collect() / "w0" / "raylet.out").read_text() == "token <secret>, again <secret>\nend"
 
 
-def test_of_a_long_log_the_end_is_kept(logs):
+def test_of_a_long_log_the_end_is_kept(logs) -> None:
     folder, collect = logs
     (folder / "worker-1.err").write_bytes(b"a" * 100 + b"b" * (LARGEST - 1) + b"c")
     kept = (collect() / "w0" / "worker-1.err").read_bytes()
@@ -38,13 +38,13 @@ def test_of_a_long_log_the_end_is_kept(logs):
     assert b"a" not in kept
 
 
-def test_a_secret_at_the_cut_leaves_no_rest_behind(logs):
+def test_a_secret_at_the_cut_leaves_no_rest_behind(logs) -> None:
     folder, collect = logs
     (folder / "raylet.out").write_bytes(SECRET.encode() + b"." * (LARGEST - len(SECRET) + 1))
     assert SECRET[1:] not in (collect() / "w0" / "raylet.out").read_text()
 
 
-def test_what_is_kept_and_what_is_not(logs, tmp_path):
+def test_what_is_kept_and_what_is_not(logs, tmp_path) -> None:
     folder, collect = logs
     for name in ("raylet.err", "gcs_server.out", "worker-a.out", "python-core-driver-1.log", "dashboard.log"):
         (folder / name).write_text(name)
@@ -62,7 +62,12 @@ def test_what_is_kept_and_what_is_not(logs, tmp_path):
     ]
 
 
-def test_bytes_that_are_no_text_are_kept(logs):
+def test_bytes_that_are_no_text_are_kept(logs) -> None:
     folder, collect = logs
     (folder / "raylet.out").write_bytes(b"\xff\x00" + SECRET.encode())
     assert (collect() / "w0" / "raylet.out").read_bytes() == b"\xff\x00<secret>"
+
+
+def test_without_a_cluster_there_are_no_logs(tmp_path) -> None:
+    collect_logs(tmp_path / "nowhere", tmp_path / "kept", SECRET)
+    assert not (tmp_path / "kept").exists()

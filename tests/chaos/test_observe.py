@@ -26,7 +26,7 @@ CALL_NS = 5_000
 @pytest.fixture
 def watched(plan):
     """A session of this process; the events so far of some kinds when called."""
-    me = session.Session(plan, EventWriter(plan.events, "n"), rank=0, steps_done=0)
+    me = session.Session(plan, EventWriter(plan.events, "n"), rank=0, attempt=0, steps_done=0)
     me.start(None)
     session.begin(me)
     yield lambda *kinds: [event for event in Tail(Path(plan.directory)).new() if event.kind in kinds]
@@ -44,7 +44,7 @@ CALLS = [(observe.samples, ([1, 2],)), (observe.loss, (0.5,)), (observe.state, (
 
 
 @pytest.mark.parametrize(("call", "arguments"), CALLS, ids=["samples", "loss", "state"])
-def test_outside_a_run_a_call_does_nothing_quickly(call, arguments):
+def test_outside_a_run_a_call_does_nothing_quickly(call, arguments) -> None:
     assert session.session() is None
     times = []
     for _ in range(2000):
@@ -54,13 +54,13 @@ def test_outside_a_run_a_call_does_nothing_quickly(call, arguments):
     assert statistics.median(times) < CALL_NS
 
 
-def test_outside_a_run_arguments_are_not_even_looked_at():
+def test_outside_a_run_arguments_are_not_even_looked_at() -> None:
     observe.samples(None)
     observe.loss("no number")
     observe.state("saved", object())
 
 
-def test_in_a_run_a_step_is_told_exactly(watched):
+def test_in_a_run_a_step_is_told_exactly(watched) -> None:
     observe.samples(torch.arange(8, 16))
     observe.samples([16])
     observe.loss(torch.tensor(0.75))
@@ -69,13 +69,13 @@ def test_in_a_run_a_step_is_told_exactly(watched):
     assert (event.step, event.data) == (1, {"loss": 0.75, "lr": 0.5, "samples": [[8, 16]]})
 
 
-def test_in_a_run_state_is_told_as_digests(watched):
+def test_in_a_run_state_is_told_as_digests(watched) -> None:
     tree = {"w": torch.arange(4.0), "step": 3}
     observe.state("saved", tree)
     assert watched("state")[0].data["parts"] == tree_digests(tree)
 
 
-def test_in_a_run_wrong_arguments_are_told_and_harm_nothing(watched):
+def test_in_a_run_wrong_arguments_are_told_and_harm_nothing(watched) -> None:
     observe.samples(None)
     observe.samples(["x"])
     observe.loss("no number")
@@ -85,7 +85,7 @@ def test_in_a_run_wrong_arguments_are_told_and_harm_nothing(watched):
     assert watched("state", "step.end") == []
 
 
-def test_what_rides_in_training_processes_brings_nothing_heavy():
+def test_what_rides_in_training_processes_brings_nothing_heavy() -> None:
     code = "import sys, chaos.observe, chaos.faults.base as b; b.all_faults(); print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(INSTALLATION)}
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -1,69 +1,244 @@
-"""A kill is confirmed by the exit of the very process that fired it, and by nothing else."""
+"""A run from the launch to the end, with a workload of real processes that only pretends to train."""
 
 from __future__ import annotations
 
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
-from chaos.history import HistoryWriter
-from chaos.runner import CONFIRM_S, confirm_kills
+from chaos import confirm, runner
+from chaos.agent.plan import Injection, Plan
+from chaos.cluster.local import LocalCluster
+from chaos.ledger import Account
+from chaos.process import Identity
+from chaos.runner import Conduct
+from chaos.triggers import at_step, before_step
+from chaos.watch import Interrupted
+from chaos.workload import Workload
 
-SECOND = 10**9
+TRAIN = """
+import os, sys, time
+from chaos.agent.events import EventWriter
+from chaos.agent.firing import Firing
+from chaos.agent.plan import Plan
+from chaos.agent.session import write_stacks_on_signal
+from chaos.process import current
+
+STEPS, PAUSE = int(sys.argv[1]), 0.02
+plan = Plan.from_environment()
+
+def train(attempt, done):
+    writer = EventWriter(plan.events, "n")
+    writer.common = {"attempt": attempt, "rank": 0, "world_size": 1}
+    write_stacks_on_signal(plan.stacks, 0)
+    writer.emit("worker.start", data={"start": current().start})
+    firing = Firing(plan, writer, 0, attempt, lambda: done)
+    while done < STEPS:
+        done += 1
+        writer.emit("step.end", step=done)
+        firing.reach("step")
+        time.sleep(PAUSE)
+
+controller = EventWriter(plan.events, "n")
+for attempt in range(3):
+    controller.emit("attempt.start", attempt=attempt, world_size=1)
+    worker = os.fork()
+    if not worker:
+        train(attempt, 0)
+        os._exit(0)
+    if os.waitpid(worker, 0)[1] == 0:
+        break
+"""
+
+
+class Cluster(LocalCluster):
+    """A cluster without nodes, at which nothing is ever left behind."""
+
+    def left_behind(self, seconds):
+        return {"actors": [], "placement_groups": [], "seconds": 0.0}
 
 
 @pytest.fixture
-def run(tmp_path, event):
-    """Tell the observer of events; the confirmations so far."""
-    told = []
-    writer = HistoryWriter(tmp_path, [told.append])
-    observe = confirm_kills(writer)
+def conduct(tmp_path, writer, ledger, monkeypatch):
+    """A run under some injections; ``code`` takes the place of the training script."""
+    monkeypatch.setattr(runner, "GONE_S", 0.2)
+    ledger.intend("processes")
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
 
-    def fired(pid=7, injection="kill-0"):
-        data = {"injection": injection}
-        observe(event("fault.fired", wall=SECOND, pid=pid, attempt=0, rank=1, step=25, data=data))
+    def make(*injections, steps=8, code=TRAIN, deadline_s=20.0, **options):
+        workload = Workload((sys.executable, "-S", "-c", code, str(steps)), {}, workers=1, steps=steps)
+        plan = Plan(run_id=ledger.run_id, directory=str(tmp_path), injections=injections)
+        cluster = Cluster(1, 2, workspace, ledger, writer.emit, workload.base_environment())
+        return Conduct(tmp_path, workload, plan, cluster, writer, deadline_s, **options)
 
-    def gone(pid=7, after=0.01, seen="at once"):
-        observe(event("process.exit", wall=SECOND + round(after * SECOND), data={"pid": pid, "seen": seen}))
-        return told
-
-    yield fired, gone
-    writer.close()
+    return make
 
 
-def test_an_exit_right_after_the_fault_confirms_it(run):
-    fired, gone = run
-    fired()
-    (confirmed,) = gone(after=0.25)
-    assert (confirmed.kind, confirmed.attempt, confirmed.rank, confirmed.step) == ("fault.confirmed", 0, 1, 25)
-    evidence = {"evidence": "process 7 left the process table", "after_ms": 250.0, "seen": "at once"}
-    assert confirmed.data == {"injection": "kill-0", **evidence}
+@pytest.fixture
+def of_kind(told):
+    return lambda kind: [event for event in told if event.kind == kind]
 
 
-@pytest.mark.parametrize(
-    ("after", "seen", "confirmed"),
-    [(CONFIRM_S, "at once", 1), (CONFIRM_S + 0.001, "at once", 0), (30.0, "late", 1)],
-    ids=["at the bound", "beyond the bound", "found gone later"],
-)
-def test_a_process_that_outlives_its_fault_did_not_die_of_it(run, after, seen, confirmed):
-    fired, gone = run
-    fired()
-    assert len(gone(after=after, seen=seen)) == confirmed
+@pytest.fixture
+def phases(of_kind):
+    return lambda kind="run.phase": [event.data["phase"] for event in of_kind(kind)]
 
 
-def test_the_exit_of_another_process_confirms_nothing(run):
-    fired, gone = run
-    fired(pid=7)
-    assert gone(pid=8) == []
+def armed(fault, trigger, **values):
+    return Injection(id=f"{fault}-0", fault=fault, rank=0, trigger=trigger, values=values)
 
 
-def test_an_exit_without_a_fault_confirms_nothing(run):
-    _, gone = run
-    assert gone() == []
+def test_a_healthy_run_goes_through_every_phase(conduct, phases, of_kind) -> None:
+    run = conduct()
+    assert run.run() is True
+    assert phases() == ["launch", "steady", "inject", "recover", "finish"]
+    assert phases("run.phase.missed") == []
+    (started,), (ended,) = of_kind("workload.start"), of_kind("workload.exit")
+    assert (started.data, ended.data) == ({"pid": run.driver.pid}, {"code": 0})
+    assert run.live.step == 8
 
 
-def test_one_exit_confirms_one_fault_once(run):
-    fired, gone = run
-    fired(pid=7, injection="kill-0")
-    fired(pid=8, injection="kill-1")
-    gone(pid=7)
-    gone(pid=7)
-    assert [event.data["injection"] for event in gone(pid=8)] == ["kill-0", "kill-1"]
+def test_the_run_has_its_driver_s_log_and_its_resources_and_looks_what_is_left(conduct, of_kind, tmp_path) -> None:
+    assert conduct(code=f"print('hello', flush=True)\n{TRAIN}").run() is True
+    assert (tmp_path / "logs" / "driver.log").read_text() == "hello\n"
+    (sample,) = of_kind("probe.resources")
+    assert sample.attempt == 0
+    (residue,) = of_kind("residue.checked")
+    assert residue.data == {"workers": [], "actors": [], "placement_groups": [], "seconds": 0.0}
+
+
+def test_a_killed_worker_is_confirmed_and_the_next_attempt_passes_its_step(conduct, phases, of_kind) -> None:
+    run = conduct(armed("kill", at_step(3)))
+    assert run.run() is True
+    (fired,), (confirmed,) = of_kind("fault.fired"), of_kind("fault.confirmed")
+    assert (fired.step, confirmed.step) == (3, 3)
+    assert confirmed.data["evidence"].startswith(f"process {fired.pid} left the process table")
+    assert [event.attempt for event in of_kind("attempt.start")] == [0, 1]
+    assert next(event.data["pid"] for event in of_kind("process.exit")) == fired.pid
+    assert phases("run.phase.missed") == []
+
+
+def test_an_attack_from_outside_is_carried_out_while_its_victim_waits(conduct, ledger, told, of_kind) -> None:
+    run = conduct(armed("straggler", at_step(3), seconds=0.2, stopped_s=0.03, running_s=0.03), steps=30)
+    assert run.run() is True
+    (due,) = of_kind("fault.due")
+    assert [(e.kind, e.pid == due.pid) for e in told if e.kind.startswith("fault.")] == [
+        ("fault.due", True),
+        ("fault.fired", False),
+        ("fault.confirmed", False),
+        ("fault.healed", False),
+    ]
+    kinds = [entry["kind"] for entry in Account.read(ledger.path).open.values()]
+    assert "stopped" not in kinds
+    assert len(of_kind("attempt.start")) == 1
+
+
+def test_a_training_script_that_ends_before_a_step_misses_the_gate(conduct, phases, of_kind) -> None:
+    assert conduct(armed("kill", at_step(3)), code="raise SystemExit(3)").run() is False
+    assert phases() == ["launch", "steady"]
+    assert phases("run.phase.missed") == ["steady"]
+    assert of_kind("run.deadline") == []
+    assert of_kind("workload.exit")[0].data == {"code": 3}
+
+
+def test_a_fault_that_never_fires_is_a_phase_missed(conduct, phases) -> None:
+    assert conduct(armed("kill", before_step(3))).run() is False
+    assert phases("run.phase.missed") == ["inject"]
+
+
+def test_a_fault_that_fires_and_shows_no_effect_is_a_phase_missed(conduct, phases, of_kind) -> None:
+    assert conduct(armed("hang", at_step(3), seconds=0.05), recovers=False).run() is False
+    assert len(of_kind("fault.fired")) == 1
+    assert phases("run.phase.missed") == ["inject"]
+
+
+def test_going_on_without_a_restart_is_no_recovery(conduct, phases, of_kind) -> None:
+    run = conduct(armed("freeze", at_step(3), seconds=0.05))
+    assert run.run() is False
+    assert (len(of_kind("fault.confirmed")), run.live.step) == (1, 8)
+    assert phases("run.phase.missed") == ["recover"]
+
+
+def test_a_run_that_does_not_get_beyond_its_fault_has_not_recovered(conduct, phases) -> None:
+    code = TRAIN.replace("range(3)", "range(1)")
+    assert conduct(armed("kill", at_step(3)), code=code).run() is False
+    assert phases("run.phase.missed") == ["recover"]
+
+
+def test_a_run_that_is_not_expected_to_recover_may_end(conduct, phases) -> None:
+    code = TRAIN.replace("range(3)", "range(1)")
+    assert conduct(armed("kill", at_step(3)), code=code, recovers=False).run() is True
+    assert phases("run.phase.missed") == []
+
+
+def test_a_run_beyond_its_deadline_is_ended_and_its_worker_named(conduct, phases, of_kind, writer, monkeypatch) -> None:
+    monkeypatch.setattr(confirm, "QUIET_S", 0.1)
+    run = conduct(armed("hang", at_step(3)), deadline_s=60.0, recovers=False)
+
+    def let_it_expire(event):
+        if event.kind == "fault.confirmed":
+            run.watch.deadline = time.monotonic()
+
+    writer.observe(let_it_expire)
+    assert run.run() is False
+    (confirmed,) = of_kind("fault.confirmed")
+    assert confirmed.data["evidence"].startswith("rank 0 stands in fire (hang.py:")
+    (deadline,) = of_kind("run.deadline")
+    assert deadline.data == {"phase": "finish", "seconds": 60.0}
+    assert run.driver.returncode == -9
+    assert of_kind("workload.exit")[0].data == {"code": None}
+    (worker,) = of_kind("worker.start")
+    assert of_kind("residue.checked")[0].data["workers"] == [{"rank": 0, "pid": worker.pid}]
+
+
+def test_a_frozen_worker_goes_on_when_the_run_ends(conduct, of_kind, eventually) -> None:
+    driver_leaves_it = TRAIN.replace("os.waitpid(worker, 0)", "os.waitpid(worker, os.WUNTRACED)")
+    run = conduct(armed("freeze", at_step(3), seconds=60), code=driver_leaves_it.replace("range(3)", "range(1)"))
+    assert run.run() is False
+    (confirmed,), (healed,) = of_kind("fault.confirmed"), of_kind("fault.healed")
+    assert confirmed.mono_ns < healed.mono_ns
+    (worker,) = of_kind("worker.start")
+    assert eventually(lambda: not Identity(worker.pid, worker.data["start"]).stopped())
+
+
+def test_an_interrupted_run_ends_its_driver_and_asks_nobody_what_is_left(conduct, of_kind, writer) -> None:
+    run = conduct(steps=1000)
+
+    def interrupt(event):
+        if event.kind == "step.end":
+            raise Interrupted("SIGINT")
+
+    writer.observe(interrupt)
+    with pytest.raises(Interrupted):
+        run.run()
+    assert run.driver.returncode == -9
+    assert [event.data for event in of_kind("workload.exit")] == [{"code": None}]
+    assert of_kind("residue.checked") == []
+
+
+def test_a_training_script_that_cannot_be_started_is_an_error(conduct, of_kind, tmp_path) -> None:
+    run = conduct()
+    run.workload = Workload((str(tmp_path / "nowhere"),), {}, workers=1, steps=1)
+    with pytest.raises(FileNotFoundError):
+        run.run()
+    assert of_kind("workload.start") == of_kind("workload.exit") == []
+
+
+def test_what_was_written_last_is_taken_in_before_the_event_files_go(conduct, of_kind, tmp_path) -> None:
+    run = conduct()
+    run.run()
+    steps = len(of_kind("step.end"))
+    file = next(file for file in run.plan.events.iterdir() if "worker.start" in file.read_text())
+    with file.open("a") as stream:
+        stream.write(file.read_text().splitlines()[1] + "\n")
+    run.drain()
+    assert len(of_kind("step.end")) == steps + 1
+    assert not Path(tmp_path, "events").exists()
+
+
+def test_a_run_that_was_never_launched_is_drained_too(conduct, tmp_path) -> None:
+    conduct().drain()
+    assert not Path(tmp_path, "events").exists()

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
+from chaos import INSTALLATION
 from chaos.agent.plan import VARIABLE
 from chaos.exits import UsageError
-from chaos.workload import AGENT, CALLBACKS, INSTALLATION, Workload, check_own_chaos
+from chaos.workload import AGENT, CALLBACKS, Workload, check_own_chaos
 
 TELL = "import json, os, sys; print(json.dumps([dict(os.environ), os.getsid(0) == os.getpid()]))"
 
@@ -33,19 +34,19 @@ def launched(tmp_path, **cluster):
     ],
     ids=["none", "empty", "two of the user's own"],
 )
-def test_our_callback_comes_after_the_users_own(tmp_path, present, expected):
+def test_our_callback_comes_after_the_users_own(tmp_path, present, expected) -> None:
     environment, _ = launched(tmp_path, **present)
     assert environment[CALLBACKS] == expected
 
 
-def test_it_is_told_its_plan_and_leads_a_session_of_its_own(tmp_path):
+def test_it_is_told_its_plan_and_leads_a_session_of_its_own(tmp_path) -> None:
     environment, leads = launched(tmp_path, OTHER="kept")
     assert environment[VARIABLE] == str(tmp_path / "plan.json")
     assert environment["OTHER"] == "kept"
     assert leads
 
 
-def test_a_cluster_and_a_plan_of_somebody_else_are_not_inherited(monkeypatch):
+def test_a_cluster_and_a_plan_of_somebody_else_are_not_inherited(monkeypatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setenv(VARIABLE, "/elsewhere/plan.json")
     monkeypatch.setenv("OTHER", "kept")
@@ -54,7 +55,7 @@ def test_a_cluster_and_a_plan_of_somebody_else_are_not_inherited(monkeypatch):
     assert environment["OTHER"] == "kept"
 
 
-def test_an_isolated_workload_finds_our_installation_only(monkeypatch):
+def test_an_isolated_workload_finds_our_installation_only(monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/project/with/a/trainer")
     environment = workload().base_environment()
     assert environment["PYTHONPATH"] == str(INSTALLATION)
@@ -62,7 +63,7 @@ def test_an_isolated_workload_finds_our_installation_only(monkeypatch):
     assert (INSTALLATION / "chaos" / "agent" / "callback.py").is_file()
 
 
-def test_a_workload_that_is_not_isolated_keeps_the_users_path(monkeypatch):
+def test_a_workload_that_is_not_isolated_keeps_the_users_path(monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/project")
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     environment = workload(isolated=False).base_environment()
@@ -70,13 +71,13 @@ def test_a_workload_that_is_not_isolated_keeps_the_users_path(monkeypatch):
     assert "PYTHONSAFEPATH" not in environment
 
 
-def test_the_workloads_own_variables_win(monkeypatch):
+def test_the_workloads_own_variables_win(monkeypatch) -> None:
     monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "2")
     set_to = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5"}
     assert workload(environment=set_to).base_environment().items() >= set_to.items()
 
 
-def test_a_module_of_the_users_that_takes_our_name_is_named(tmp_path, monkeypatch):
+def test_a_module_of_the_users_that_takes_our_name_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     check_own_chaos()
     (tmp_path / "chaos.py").touch()

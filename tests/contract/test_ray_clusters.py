@@ -99,6 +99,55 @@ def test_the_members_of_a_cluster_can_be_asked_of_the_gcs() -> None:
     assert alive(client) == {"127.0.0.1": "01"}  # type: ignore[arg-type]
 
 
+class Stored:
+    """Tables as the GCS sends them."""
+
+    def __init__(self, actors: list[Any], groups: list[Any]) -> None:
+        self._actors, self._groups = actors, groups
+
+    def get_actor_table(self, job: Any, state: Any) -> list[bytes]:
+        return [actor.SerializeToString() for actor in self._actors]
+
+    def get_placement_group_table(self) -> list[bytes]:
+        return [group.SerializeToString() for group in self._groups]
+
+
+def test_what_a_job_left_behind_is_told_by_the_tables_of_the_gcs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private.state import GlobalState
+    from ray.core.generated.gcs_pb2 import ActorTableData, PlacementGroupTableData
+
+    from chaos.cluster.left import look
+
+    kinds = [ActorTableData.ALIVE, ActorTableData.DEAD, ActorTableData.RESTARTING, ActorTableData.PENDING_CREATION]
+    actors = [ActorTableData(actor_id=bytes([i]), class_name=f"C{i}", state=kind) for i, kind in enumerate(kinds)]
+    actors.append(ActorTableData(actor_id=b"x", class_name="Kept", state=ActorTableData.ALIVE, is_detached=True))
+    states = [PlacementGroupTableData.CREATED, PlacementGroupTableData.REMOVED, PlacementGroupTableData.PENDING]
+    groups = [PlacementGroupTableData(placement_group_id=bytes([i]), state=state) for i, state in enumerate(states)]
+    monkeypatch.setattr(GlobalState, "_connect_and_get_accessor", lambda self: Stored(actors, groups))
+    assert look(GlobalState()) == {"actors": ["C0", "C2", "C3"], "placement_groups": ["00", "02"]}
+
+
+def test_the_states_in_which_something_is_gone_have_our_names() -> None:
+    from ray.core.generated.gcs_pb2 import ActorTableData, PlacementGroupTableData
+
+    from chaos.cluster.left import GONE
+
+    names = {*ActorTableData.ActorState.keys(), *PlacementGroupTableData.PlacementGroupState.keys()}
+    assert set(GONE) <= names
+
+
+def test_the_tables_of_a_cluster_are_asked_by_its_address() -> None:
+    from ray._private.state import GlobalState
+    from ray._raylet import GcsClientOptions
+
+    options = GcsClientOptions.create("127.0.0.1:1", None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
+    state = GlobalState()
+    state._initialize_global_state(options)
+    assert state.gcs_options is options
+    assert parameters(GlobalState.actor_table)[1] == "actor_id"
+    inspect.signature(GlobalState.placement_group_table).bind(state)
+
+
 def test_mode_and_token_of_a_cluster_are_taken_from_the_environment() -> None:
     code = (
         "from ray._raylet import AuthenticationMode, AuthenticationTokenLoader, get_authentication_mode\n"

@@ -16,9 +16,11 @@ import ray.data
 import ray.train
 import ray.train.torch
 import ray.util
+from ray.exceptions import ActorDiedError
 from ray.train.v2._internal import constants
 from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
 from ray.train.v2._internal.callbacks.env_callback import _initialize_env_callbacks
+from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 from ray.train.v2._internal.execution import callback as callbacks
 from ray.train.v2._internal.execution.callback_manager import CallbackManager
 from ray.train.v2._internal.execution.context import (
@@ -34,9 +36,12 @@ from ray.train.v2._internal.execution.worker_group import (
     WorkerGroupState,
 )
 from ray.train.v2._internal.execution.worker_group.placement_group_handle import DefaultPlacementGroupHandle
+from ray.train.v2._internal.execution.worker_group.poll import WorkerGroupPollStatus, WorkerStatus
 from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
+from ray.train.v2._internal.util import construct_user_exception_with_traceback
 
 from chaos.agent.callback import Agent
+from chaos.faults.base import InjectedError
 from chaos.workload import AGENT, CALLBACKS
 from tests.contract.parts import (
     BASES,
@@ -208,6 +213,31 @@ def test_a_failure_is_decided_by_the_words_that_the_budget_check_reads(agent: Ag
     }  # fmt: skip
     agent.before_controller_execute_failure_decision(FailureDecision.RETRY)
     assert told(agent)[0]["data"] == {"decision": "RETRY"}
+
+
+def _polled(*errors: Exception | None) -> WorkerGroupPollStatus:
+    return WorkerGroupPollStatus({rank: WorkerStatus(running=True, error=e) for rank, e in enumerate(errors)})
+
+
+def test_every_poll_of_a_group_tells_the_agent_its_errors() -> None:
+    told_of = inspect.getsource(WorkerGroup.poll_status)
+    assert "for callback in self._callbacks:" in told_of
+    assert "callback.after_worker_group_poll_status(worker_group_poll_status)" in told_of
+
+
+def test_an_error_of_the_program_is_told_as_itself(agent: Agent) -> None:
+    agent.attempt = 1
+    agent.after_worker_group_poll_status(_polled(None, construct_user_exception_with_traceback(InjectedError("mine"))))
+    (event,) = told(agent)
+    assert (event["kind"], event["attempt"], event["rank"]) == ("worker.error", 0, 1)
+    assert event["data"] == {"error": "InjectedError", "message": "mine"}
+
+
+def test_the_death_of_a_worker_is_told_by_what_failed_its_health_check(agent: Agent) -> None:
+    agent.after_worker_group_poll_status(_polled(WorkerHealthCheckFailedError("no answer", ActorDiedError())))
+    (event,) = told(agent)
+    assert event["data"]["error"] == "ActorDiedError"
+    assert event["data"]["message"].startswith("no answer")
 
 
 def test_an_exception_in_a_controller_hook_ends_the_run_so_ours_must_be_harmless() -> None:

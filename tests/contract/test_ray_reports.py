@@ -27,10 +27,14 @@ from ray.train.v2._internal.execution.context import (
 )
 from ray.train.v2._internal.execution.training_report import _TrainingReport
 from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
+from ray.train.v2._internal.util import invoke_context_managers
 
 from chaos.agent import callback as agent_module
 from chaos.agent import session
 from chaos.agent.callback import Agent
+from chaos.agent.plan import Injection, Plan
+from chaos.faults.base import InjectedError
+from chaos.triggers import in_phase
 from tests.contract.parts import CHECKPOINT, controller, default_callbacks, order, run_context, told, told_to
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -170,6 +174,27 @@ def test_rank_zero_notes_its_step_under_the_number_that_the_report_will_get(in_w
     assert get_train_context().report_call_index == 2
     assert (in_worker.plan.board / "report-1-1").read_text() == "10"
     assert [e["kind"] for e in told(in_worker)] == ["worker.start", "report.begin", "report.end"]
+
+
+@pytest.mark.parametrize("phase", ["report", "transfer", "commit"])
+def test_what_a_hook_around_a_report_raises_comes_out_of_it(
+    agent: Agent, in_worker: Agent, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    assert agent.plan is not None
+    injection = Injection(id="exception-0", fault="exception", rank=0, trigger=in_phase(phase))
+    me = session.Session(Plan(**{**vars(agent.plan), "injections": (injection,)}), in_worker._writer, 0, 1, 10)
+    monkeypatch.setattr(session, "_current", me)
+    done = []
+    with pytest.raises(InjectedError), invoke_context_managers([in_worker.on_report]):
+        with invoke_context_managers([in_worker.on_checkpoint_transfer]):
+            done.append("files")
+        done.append("queue")
+    assert done == {"report": [], "transfer": [], "commit": ["files", "queue"]}[phase]
+
+
+def test_reports_and_transfers_are_spanned_by_plain_context_managers() -> None:
+    assert "with invoke_context_managers(" in inspect.getsource(TrainContext.report)
+    assert "with invoke_context_managers(" in inspect.getsource(TrainContext._upload_checkpoint)
 
 
 def test_the_agent_asks_the_context_of_this_process() -> None:

@@ -62,7 +62,7 @@ def me(tmp_path: Path) -> Iterator[session.Session]:
     plan = Plan(run_id="r", directory=str(tmp_path / "run"))
     (tmp_path / "run").mkdir()
     plan.write()
-    made = session.Session(plan, EventWriter(plan.events, "n"), 0, 0)
+    made = session.Session(plan, EventWriter(plan.events, "n"), 0, 0, 0)
     made.start(None)
     session.begin(made)
     yield made

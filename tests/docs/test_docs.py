@@ -1,10 +1,8 @@
-"""The documentation's facts, compared with the code that they describe."""
+"""The documentation's facts, compared with the code that they describe: codes, events, records, guides, every page."""
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -12,60 +10,51 @@ from typing import Any
 import msgspec
 import pytest
 
+from chaos import healing, watcher
+from chaos.agent.plan import Injection, Plan
 from chaos.exits import PRECEDENCE, ExitCode
 from chaos.history import SCHEMA as HISTORY_SCHEMA
 from chaos.history import Event
 from chaos.ledger import SCHEMA as LEDGER_SCHEMA
+from chaos.schedule import Arming
+from chaos.timeouts import TIMEOUTS
+from chaos.triggers import Trigger
 from metrics import prometheus
-from metrics.publish import CHECKS
+from metrics.expectations import HEALTHY, UNDISTURBED
+from metrics.publish import ALWAYS
 from metrics.recovery import PHASES
 from metrics.summary import SCHEMA as SUMMARY_SCHEMA
-from metrics.summary import CheckRecord, PhaseTime, RecoveryRecord, Summary, TimeRecord
+from metrics.summary import CheckRecord, InjectionRecord, PhaseTime, RecoveryRecord, Summary, TimeRecord
 from metrics.verdict import Record
-from scenarios.scenario import Scenario, Shape
+from scenarios import suite
+from scenarios.cli import cli
+from scenarios.execute import TTL_MARGIN_S, record
+from scenarios.request import SHARED
+from scenarios.scenario import Scenario, Shape, Suite, all_scenarios
+from tests.docs.pages import (
+    DOCS,
+    PAGES,
+    QUOTED,
+    ROOT,
+    bare,
+    blocks,
+    docstrings_of,
+    page,
+    quoted,
+    requested,
+    scenarios,
+    section,
+    tables,
+    words,
+)
 from trainer.config import TrainerConfig
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
-
-EMIT = re.compile(r"\b_?emit\w*\(\s*\"([a-z][a-z_.]*)\"")
-QUOTED = re.compile(r"`([^`]+)`")
+EMIT = re.compile(r"(?:\b_?emit\w*|\.tell)\(\s*\"([a-z][a-z_.]*)\"")
 LINK = re.compile(r"\[[^\]]+\]\(([^)]+)\)")
 REGISTRY = re.compile(
     r"\b(pypi\.|pythonhosted\.|pytorch\.org|anaconda\.|conda\.|npmjs\.|crates\.io|docker\.(io|com)|ghcr\.|quay\.)", re.I
 )
 HOME = re.compile(r"(?<![\w.~<>])/(home|root|Users)\b")
-
-
-def page(name: str) -> str:
-    return (DOCS / name).read_text(encoding="utf-8")
-
-
-def section(text: str, heading: str) -> str:
-    """The part of a page below a heading of the second level."""
-    return text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-
-
-def tables(text: str, first: str) -> list[dict[str, str]]:
-    """The rows of every table whose first column is called ``first``, each by column."""
-    rows: list[dict[str, str]] = []
-    columns: list[str] = []
-    for line in text.splitlines():
-        if not line.startswith("|"):
-            columns = []
-            continue
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not columns:
-            columns = cells
-        elif columns[0] == first and not set(line) <= set("|- "):
-            assert len(cells) == len(columns), line
-            rows.append(dict(zip(columns, cells, strict=True)))
-    return rows
-
-
-def bare(cell: str) -> str:
-    return cell.strip("`")
 
 
 def emitted() -> set[str]:
@@ -77,14 +66,15 @@ def emitted() -> set[str]:
 def summary(**changes: Any) -> Summary:
     """A small run that passed, with one recovery and one check."""
     recovery = RecoveryRecord(
-        injection="kill-0", fault="kill", rank=1, step=5, total_s=9.0, missing="", step_before=5, resume_step=4,
-        lost_steps=1, lost_samples=8, phases=[PhaseTime(name, 1.0, "1 ms") for name in PHASES],
+        injection="kill-0", fault="kill", rank=1, step=5, phase="step", total_s=9.0, missing="", step_before=5,
+        resume_step=4, lost_steps=1, lost_samples=8, phases=[PhaseTime(name, 1.0, "1 ms") for name in PHASES],
     )  # fmt: skip
     check = CheckRecord(name="steps", verdict="pass", expected="a", seen="b", where="c", evidence={})
     time = TimeRecord(wall_s=10.0, cluster_start_s=1.0, workload_s=5.0, control_s=3.0, harness_s=1.0)
     values: dict[str, Any] = dict(
         schema=1, run="r", scenario="kill-worker", title="t", verdict="pass", exit_code=0, reason="r", seed=0,
-        workers=2, steps=10, restarts=1, recoveries=[recovery], checks=[check], time=time, repeat="c", versions={},
+        workers=2, steps=10, expect="recovers()", restarts=1, injections=[], recoveries=[recovery], checks=[check],
+        time=time, repeat="c", known_issue="", versions={},
     )  # fmt: skip
     return Summary(**{**values, **changes})
 
@@ -110,15 +100,13 @@ def test_the_ranks_of_exit_codes_are_the_precedence() -> None:
 
 
 def test_the_meaning_of_each_exit_code_is_the_one_in_the_source() -> None:
-    members = next(
-        node for node in ast.parse((ROOT / "chaos/exits.py").read_text()).body
-        if isinstance(node, ast.ClassDef) and node.name == "ExitCode"
-    ).body  # fmt: skip
-    meanings = {}
-    for member, text in itertools.pairwise(members):
-        if isinstance(member, ast.Assign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            meanings[getattr(member.targets[0], "id", "")] = text.value.value
+    meanings = docstrings_of("chaos/exits.py", "ExitCode")
     assert {bare(row["name"]): row["meaning"] for row in tables(page("exit-codes.md"), "code")} == meanings
+
+
+def test_every_command_but_run_has_its_exit_code_told() -> None:
+    told = " ".join(row["command"] for row in tables(page("exit-codes.md"), "command"))
+    assert [name for name in cli.commands if f"`aftershock {name}" not in told] == []
 
 
 # Events
@@ -177,15 +165,30 @@ def test_the_values_of_a_bounded_label_are_all_documented(label: str) -> None:
 # Checks and recovery
 
 
+def checks() -> dict[str, str]:
+    """Every check there is, with the word that asks for it; ``none`` where none does."""
+    found = {name: "none" for name, _ in ALWAYS}
+    found |= {name: word for word, expectation in words().items() for name, _ in expectation.checks}
+    return found | {name: "the sign" for name, _ in (HEALTHY | UNDISTURBED).checks}
+
+
 def test_the_page_of_checks_has_one_section_for_each_check_in_order() -> None:
-    headings = re.findall(r"^## `(.+)`$", page("checks.md"), re.M)
-    assert headings == [name for name, _ in CHECKS]
+    assert re.findall(r"^## `(.+)`$", page("checks.md"), re.M) == list(checks())
 
 
-@pytest.mark.parametrize("name", [name for name, _ in CHECKS])
-def test_each_check_tells_expectation_evidence_and_when_it_is_unknown(name: str) -> None:
+@pytest.mark.parametrize("name", list(checks()))
+def test_each_check_tells_its_word_expectation_evidence_and_when_it_is_unknown(name: str) -> None:
     text = section(page("checks.md"), f"`{name}`")
-    assert all(f"- {word}: " in text for word in ("Expects", "Evidence", "Unknown"))
+    assert all(f"- {word}: " in text for word in ("Word", "Expects", "Evidence", "Unknown"))
+    told = re.search(r"- Word: `?(none|the sign|[a-z_]+)", text)
+    assert told
+    assert told[1] == checks()[name]
+
+
+def test_the_checks_of_every_run_are_named_where_expectations_are_explained() -> None:
+    line = re.search(r"checks judge every run: (.+)\.", page("expectations.md"))
+    assert line
+    assert quoted(line[1]) == [name for name, _ in ALWAYS]
 
 
 def test_the_table_of_phases_has_the_nine_phases_in_order() -> None:
@@ -207,7 +210,9 @@ def test_the_fields_of_the_verdict_and_its_recoveries_are_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "record"), [("checks", CheckRecord), ("time", TimeRecord), ("phases", PhaseTime)], ids=lambda v: str(v)
+    ("field", "record"),
+    [("checks", CheckRecord), ("time", TimeRecord), ("phases", PhaseTime), ("injections", InjectionRecord)],
+    ids=lambda v: str(v),
 )
 def test_the_parts_of_the_verdict_are_documented(field: str, record: type[msgspec.Struct]) -> None:
     rows = tables(section(page("run-directory.md"), "verdict.json"), "field")
@@ -215,16 +220,64 @@ def test_the_parts_of_the_verdict_are_documented(field: str, record: type[msgspe
     assert QUOTED.findall(told) == [f.name for f in msgspec.structs.fields(record)]
 
 
+def test_the_fields_of_a_suites_record_are_documented() -> None:
+    rows = [bare(row["field"]) for row in tables(section(page("run-directory.md"), "suite.json"), "field")]
+    assert rows == [f.name for found in (suite.SuiteRecord, suite.Member) for f in msgspec.structs.fields(found)]
+
+
+def test_the_fields_of_the_plan_its_injections_and_their_triggers_are_documented() -> None:
+    text = section(page("run-directory.md"), "plan.json")
+    rows = {bare(row["field"]): row["meaning"] for row in tables(text, "field")}
+    fields = [f.name for f in dataclasses.fields(Injection)]
+    assert sorted(rows) == sorted(fields)
+    assert quoted(rows["trigger"]) == [f.name for f in dataclasses.fields(Trigger)]
+    assert set(quoted(text.split("|")[0])) == {f.name for f in dataclasses.fields(Plan)}
+    record_rows = tables(section(page("run-directory.md"), "scenario.json"), "field")
+    told = {bare(row["field"]): row["meaning"] for row in record_rows}
+    assert sorted(quoted(told["injections"])) == sorted(fields)
+    assert quoted(told["timeouts"]) == list(TIMEOUTS)
+
+
+def test_the_kinds_of_entries_in_the_ledger_are_those_that_can_be_undone() -> None:
+    rows = tables(section(page("run-directory.md"), "ledger.jsonl"), "kind")
+    assert {bare(row["kind"]) for row in rows} == set(healing.RECIPES)
+
+
+def test_the_names_on_the_board_are_those_that_the_sources_claim() -> None:
+    rows = tables(section(page("run-directory.md"), "board/"), "name")
+    told = {bare(row["name"]).split("-")[0] for row in rows}
+    text = "".join(file.read_text() for file in (ROOT / "chaos").rglob("*.py"))
+    claimed = set(re.findall(r'(?:claim\(|read\(|has\(|board / |marks = \[)f"([a-z]+)-\{', text))
+    assert told == claimed
+
+
+def test_the_times_of_the_watcher_are_those_of_the_code() -> None:
+    text = section(page("run-directory.md"), "ledger.jsonl")
+    assert f"It heals {watcher.ORPHAN_S:g} s after the harness has died" in text
+    assert f"twice the deadline of a training script plus {TTL_MARGIN_S:g} s" in text
+    assert f"watcher {watcher.ORPHAN_S:g} s later" in page("how-it-works.md").replace("\n", " ")
+
+
 def test_the_schema_versions_are_those_of_the_code() -> None:
-    told = {bare(row["path"]): row["schema version"] for row in tables(page("run-directory.md"), "path")}
-    versions = {"history.jsonl": HISTORY_SCHEMA, "ledger.jsonl": LEDGER_SCHEMA, "verdict.json": SUMMARY_SCHEMA}
+    text = page("run-directory.md")
+    told = {bare(row["path"]): row["schema version"] for row in tables(text, "path")}
+    stored = record(requested(scenarios()["kill-worker"]), "id")
+    versions = {
+        "history.jsonl": HISTORY_SCHEMA,
+        "ledger.jsonl": LEDGER_SCHEMA,
+        "verdict.json": SUMMARY_SCHEMA,
+        "scenario.json": stored.schema,
+    }
     for file, version in versions.items():
         assert told[file].startswith(f"{version}, "), file
+    for file, version in {"scenario.json": stored.schema, "suite.json": suite.SCHEMA}.items():
+        row = next(row for row in tables(section(text, file), "field") if bare(row["field"]) == "schema")
+        assert row["meaning"] == str(version), file
 
 
 @pytest.mark.parametrize(
     "file", ["scenario.json", "history.jsonl", "ledger.jsonl", "plan.json", "verdict.json", "junit.xml", "metrics.prom",
-             "report.html", "board/", "logs/", "storage/", "control/"],
+             "report.html", "board/", "stacks/", "logs/", "storage/", "control/"],
 )  # fmt: skip
 def test_every_file_of_a_run_directory_has_a_section_of_its_own(file: str) -> None:
     assert f"\n## {file}\n" in page("run-directory.md")
@@ -245,6 +298,11 @@ def test_the_settings_of_the_trainer_are_its_fields_with_their_types_and_default
     assert told == [(f.name, type(f.default).__name__, _shown(f.default)) for f in fields]
 
 
+def test_the_numbers_that_scenario_and_trainer_share_are_named() -> None:
+    told = page("reference-trainer.md").rsplit("`--seed`.", 1)[1].replace("\n", " ").split(" are also numbers")[0]
+    assert quoted(told) == list(SHARED)
+
+
 def test_the_shape_of_a_scenario_is_documented_with_its_defaults() -> None:
     rows = tables(section(page("writing-a-scenario.md"), "Shape"), "field")
     told = [(bare(row["field"]), row["type"], row["default"]) for row in rows]
@@ -252,20 +310,37 @@ def test_the_shape_of_a_scenario_is_documented_with_its_defaults() -> None:
     assert told == wanted
 
 
-def test_the_fields_of_a_scenario_are_documented() -> None:
+@pytest.mark.parametrize("record", [Scenario, Arming, Suite], ids=lambda v: v.__name__)
+def test_the_fields_of_what_scenarios_are_made_of_are_documented(record: type[Any]) -> None:
+    rows = tables(section(page("writing-a-scenario.md"), record.__name__), "field")
+    assert [bare(row["field"]) for row in rows] == [f.name for f in dataclasses.fields(record)]
+
+
+def test_the_defaults_of_a_scenario_are_documented() -> None:
     rows = tables(section(page("writing-a-scenario.md"), "Scenario"), "field")
-    assert [bare(row["field"]) for row in rows] == [f.name for f in dataclasses.fields(Scenario)]
+    told = {bare(row["field"]): bare(row["default"]) for row in rows}
+    fields = {f.name: f for f in dataclasses.fields(Scenario)}
+    needed = {n for n, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING}
+    assert {name for name, default in told.items() if default == "-"} == needed
+    assert all(told[name] == str(fields[name].default) for name in ("recovers", "control"))
+    assert fields["expects"].default is HEALTHY
+    assert (told["expects"], told["shape"]) == ("HEALTHY", "Shape()")
 
 
 @pytest.mark.parametrize(
-    ("guide", "source"),
-    [("writing-a-fault.md", "chaos/faults/kill.py"), ("writing-a-scenario.md", "scenarios/library/workers.py")],
+    ("guide", "sources"),
+    [
+        ("writing-a-fault.md", ("chaos/faults/kill.py", "chaos/faults/hang.py", "chaos/faults/freeze.py")),
+        ("writing-a-scenario.md", ("scenarios/library/workers.py", "scenarios/library/phases.py")),
+        ("triggers.md", ("chaos/triggers.py",)),
+    ],
 )
-def test_the_examples_of_a_guide_stand_in_the_source_word_for_word(guide: str, source: str) -> None:
-    examples = re.findall(r"```python\n(.*?)```", page(guide), re.S)
-    text = (ROOT / source).read_text(encoding="utf-8")
-    assert examples
-    assert [example for example in examples if example.strip() not in text] == []
+def test_the_examples_of_a_guide_stand_in_the_source_word_for_word(guide: str, sources: tuple[str, ...]) -> None:
+    examples = blocks(page(guide), "python") + blocks(page(guide), "")
+    texts = [(ROOT / source).read_text(encoding="utf-8") for source in sources]
+    assert len(examples) >= len(sources)
+    assert [example for example in examples if not any(example.strip("\n") in text for text in texts)] == []
+    assert all(f"`{source}`" in page(guide) for source in sources if guide.startswith("writing"))
 
 
 # Every page
@@ -276,19 +351,19 @@ def _anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("name", [p.name for p in PAGES])
+@pytest.mark.parametrize("name", [*(p.name for p in PAGES), "../README.md", "../CHANGELOG.md"])
 def test_the_internal_links_of_a_page_resolve(name: str) -> None:
     for target in LINK.findall(page(name)):
         if "://" in target:
             continue
         file, _, anchor = target.partition("#")
-        there = (DOCS / file).resolve() if file else DOCS / name
+        there = ((DOCS / name).parent / file).resolve() if file else DOCS / name
         assert there.exists(), target
         if anchor and there.suffix == ".md":
             assert anchor in _anchors(there.read_text(encoding="utf-8")), target
 
 
-@pytest.mark.parametrize("name", [p.name for p in PAGES])
+@pytest.mark.parametrize("name", [*(p.name for p in PAGES), "../README.md", "../CHANGELOG.md"])
 def test_no_line_names_a_package_registry_or_a_path_of_one_machine(name: str) -> None:
     odd = [
         line
@@ -299,4 +374,19 @@ def test_no_line_names_a_package_registry_or_a_path_of_one_machine(name: str) ->
 
 
 def test_there_are_pages_to_look_at() -> None:
-    assert len(PAGES) >= 10
+    assert len(PAGES) >= 15
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+    assert {f"docs/{p.name}" for p in PAGES} - linked == set()
+
+
+@pytest.mark.parametrize("name", [*(p.name for p in PAGES), "../README.md", "../CHANGELOG.md"])
+def test_every_command_that_a_page_shows_exists(name: str) -> None:
+    shown = re.findall(r"^aftershock (\w+)(?: ([\w-]+))?(.*)$|`aftershock (\w+)", page(name), re.M)
+    for command, argument, options, inline in shown:
+        assert (command or inline) in cli.commands
+        known = {option for p in cli.commands[command or inline].params for option in (*p.opts, *p.secondary_opts)}
+        assert set(re.findall(r"(?<= )--[a-z-]+", options.split("#")[0])) <= known
+        assert command != "run" or argument in all_scenarios()

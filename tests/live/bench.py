@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from chaos import healing
 from chaos.agent.plan import Injection, Plan
 from chaos.cluster.local import LocalCluster
 from chaos.history import HistoryWriter
 from chaos.ledger import Ledger, registry
 from chaos.runner import Conduct
+from chaos.schedule import Arming
 from chaos.workload import Workload
+from metrics.expectations import HEALTHY, Expectation
 from metrics.publish import judge_run
 from metrics.verdict import RECORD, Case, Judgement
 from scenarios.execute import arguments, record, workload
+from scenarios.library.workers import KILL_WORKER
 from scenarios.request import Options, Request, resolve, with_data
 
-SETTINGS = {"steps": "9", "checkpoint_every": "4", "poll_s": "0.1", "corpus_bytes": "60000", "max_failures": "1"}
-"""Short runs: saved at step 4, killed after step 7, ended at step 9."""
+SETTINGS = {
+    "steps": "24",
+    "checkpoint_every": "4",
+    "poll_s": "0.1",
+    "corpus_bytes": "120000",
+    "max_failures": "1",
+    "timeout_s": "10",
+    "health_s": "10",
+    "report_s": "10",
+    "shutdown_s": "3",
+}
+"""Short runs: saved at step 4, killed after step 7, ended at step 24; time-outs that hangs can be tested with."""
 
-DEADLINE_S = 240
+DEADLINE_S = 400
 
 
 class Bench:
@@ -44,13 +58,19 @@ class Bench:
         return self
 
     def __exit__(self, *error: object) -> None:
-        assert self._ledger.close() == []
+        assert healing.close(self._ledger) == []
         assert not (registry() / self._ledger.run_id).exists()
 
     def request(self, step: int = 7, **settings: str) -> Request:
         """A kill-worker request with the short run's numbers."""
-        asked = resolve("kill-worker", Options(rank=1, step=step, settings={**SETTINGS, **settings}))
+        asked = resolve(KILL_WORKER, Options(rank=1, step=step, settings={**SETTINGS, **settings}))
         return with_data(asked, self.folder)
+
+    def scenario(self, *armings: Arming, expects: Expectation = HEALTHY, **settings: str) -> Request:
+        """A request with these faults in one run, as many failures allowed as there are injections."""
+        scenario = replace(KILL_WORKER, inject=lambda shape: armings, expects=expects)
+        options = {**SETTINGS, "max_failures": str(len(armings)), **settings}
+        return with_data(resolve(scenario, Options(settings=options)), self.folder)
 
     @property
     def control(self) -> Path:
@@ -60,7 +80,12 @@ class Bench:
         return self._control
 
     def train(
-        self, request: Request, name: str, injections: tuple[Injection, ...] | None = None, mutant: str = ""
+        self,
+        request: Request,
+        name: str,
+        injections: tuple[Injection, ...] | None = None,
+        mutant: str = "",
+        recovers: bool = True,
     ) -> Path:
         """Train once in a new directory, with the request's injections unless others are given."""
         self._count += 1
@@ -73,7 +98,7 @@ class Bench:
             writer.emit("fault.armed", data={"injection": injection.id})
         plan = Plan(run_id=self._ledger.run_id, directory=str(directory), injections=injected)
         program = self._program(request, directory, mutant)
-        conduct = Conduct(directory, program, plan, self.cluster, writer, DEADLINE_S)
+        conduct = Conduct(directory, program, plan, self.cluster, writer, DEADLINE_S, recovers)
         conduct.run()
         conduct.drain()
         writer.emit("run.healed", data={"errors": []})
@@ -83,9 +108,9 @@ class Bench:
         (directory / RECORD).write_bytes(msgspec.json.encode(stored))
         return directory
 
-    def judge(self, directory: Path) -> tuple[Case, Judgement]:
-        """Judge a run against the shared control run."""
-        (directory / "control").symlink_to(self.control)
+    def judge(self, directory: Path, control: Path | None = None) -> tuple[Case, Judgement]:
+        """Judge a run against a control run, by default the shared one."""
+        (directory / "control").symlink_to(control or self.control)
         return judge_run(directory)
 
     @staticmethod
@@ -94,5 +119,5 @@ class Bench:
         if not mutant:
             return program
         script = Path(__file__).parent.parent / "mutants" / "train.py"
-        config = dataclasses.replace(request.config, storage=str(directory / "storage"), observer="chaos.observe")
-        return dataclasses.replace(program, command=(sys.executable, str(script), mutant, *arguments(config)))
+        config = replace(request.config, storage=str(directory / "storage"), observer="chaos.observe")
+        return replace(program, command=(sys.executable, str(script), mutant, *arguments(config)))

@@ -21,13 +21,18 @@ OURS = (sys.executable, "-m", "aftershock")
 
 
 def start(
-    out: Path, *options: str, command: Sequence[str] = OURS, cwd: Path | None = None, **environment: str
+    out: Path,
+    *options: str,
+    scenario: str = "kill-worker",
+    command: Sequence[str] = OURS,
+    cwd: Path | None = None,
+    **environment: str,
 ) -> subprocess.Popen[str]:
-    """Start ``aftershock run kill-worker`` with short settings and the options given."""
+    """Start ``aftershock run`` with short settings and the options given."""
     short = ("steps=9", "checkpoint_every=4", "poll_s=0.1", "corpus_bytes=60000")
     sets = [word for text in short for word in ("--set", text)]
     process = subprocess.Popen(
-        [*command, "run", "kill-worker", "--out", str(out), "--step", "7", *sets, *options],
+        [*command, "run", scenario, "--out", str(out), "--step", "7", *sets, *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         cwd=cwd, env={**os.environ, **environment},
     )  # fmt: skip

@@ -8,6 +8,7 @@ import sys
 import uuid
 from pathlib import Path
 
+from chaos import healing
 from chaos.cluster.local import LocalCluster
 from chaos.history import HistoryWriter
 from chaos.ledger import Ledger
@@ -37,11 +38,11 @@ def test_two_clusters_on_one_host_do_not_disturb_each_other(tmp_path: Path) -> N
         assert members(second, second.client_environment()).returncode == 0
         stranger = {**second.client_environment(), "RAY_AUTH_TOKEN": first.secret}
         assert members(second, stranger).returncode != 0
-        assert first.ledger.close() == []
+        assert healing.close(first.ledger) == []
         assert left_of(first.ledger.run_id) == []
         assert members(second, second.client_environment()).returncode == 0
     finally:
-        assert first.ledger.close() + second.ledger.close() == []
+        assert healing.close(first.ledger) + healing.close(second.ledger) == []
     assert left_of(second.ledger.run_id) == []
 
 
@@ -53,7 +54,7 @@ def test_each_node_is_a_session_of_its_own_processes(tmp_path: Path) -> None:
         assert len(sessions) == 2
         assert {os.getsid(pid) for pid in _raylets(made)} == sessions
     finally:
-        assert made.ledger.close() == []
+        assert healing.close(made.ledger) == []
 
 
 def _raylets(made: LocalCluster) -> list[int]:

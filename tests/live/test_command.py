@@ -1,4 +1,4 @@
-"""``aftershock run`` from outside: the whole way, interrupted at every phase, killed at five moments."""
+"""``aftershock run`` from outside: the whole way, interrupted, killed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ from tests.live.command import await_event, kill, left_of, run_directory, start
 
 ROOT = Path(__file__).parents[2]
 
-MOMENTS = {
-    "cluster-start": ("cluster.node.up", {"name": "head"}),
+MOMENTS: dict[str, tuple[str, dict[str, str]]] = {
     "launch": ("workload.start", {}),
-    "training": ("run.phase", {"phase": "inject"}),
     "recovery": ("controller.state", {"to": "RESTARTING"}),
-    "control-run": ("run.phase", {"phase": "control"}),
 }
 
 
@@ -144,28 +141,46 @@ def test_analyze_of_a_cut_history_is_unknown(green: tuple[Path, dict[str, Any]],
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_harness_leaves_nothing_after_heal(moment: str, tmp_path: Path) -> None:
-    kind, data = MOMENTS[moment]
+def status() -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "aftershock", "status", "--json"]
+    found: list[dict[str, Any]] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return found
+
+
+def test_harness_killed_during_the_start_of_the_cluster_leaves_nothing_after_heal(tmp_path: Path) -> None:
     process = start(tmp_path)
     directory = run_directory(tmp_path)
-    await_event(directory, process, kind, **data)
+    await_event(directory, process, "cluster.node.up", name="head")
     run_id = directory.name.rsplit("-", 1)[1]
-    assert left_of(run_id)
-    assert "left alone" in heal()
     assert left_of(run_id)
     kill(process)
     assert f"run {run_id}: healed" in heal()
     assert left_of(run_id) == []
 
 
-@pytest.mark.parametrize("moment", ["cluster-start", "launch", "training", "recovery"])
+def test_harness_killed_while_a_worker_is_frozen_leaves_nothing_after_heal(tmp_path: Path) -> None:
+    process = start(tmp_path, scenario="hang-frozen")
+    directory = run_directory(tmp_path)
+    await_event(directory, process, "fault.confirmed", injection="freeze-0")
+    run_id = directory.name.rsplit("-", 1)[1]
+    assert "left alone" in heal()
+    kill(process)
+    (found,) = [run for run in status() if run["run_id"] == run_id]
+    assert found["state"] == "left by a dead harness"
+    assert len(found["stopped"]) == 1
+    assert any(entry.startswith("stopped") for entry in found["entries"])
+    assert f"run {run_id}: healed" in heal()
+    assert left_of(run_id) == []
+    assert run_id not in {run["run_id"] for run in status()}
+
+
+@pytest.mark.parametrize("moment", ["launch", "recovery"])
 def test_interrupted_run_is_aborted_and_healed(moment: str, tmp_path: Path) -> None:
     kind, data = MOMENTS[moment]
     process = start(tmp_path)
     directory = run_directory(tmp_path)
     await_event(directory, process, kind, **data)
-    os.kill(process.pid, signal.SIGINT if moment != "training" else signal.SIGTERM)
+    os.kill(process.pid, signal.SIGINT if moment == "launch" else signal.SIGTERM)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == ExitCode.ABORTED, output + errors
     assert "aborted by" in output

@@ -9,7 +9,8 @@ import pytest
 
 from metrics.checkpoints.content import check_restored, check_stored, saved_parts
 from metrics.verdict import Finding, Verdict
-from tests.histories import EXPERIMENT, Run, checkpoint_name, healthy, parts, write_checkpoint
+from tests.histories import Run, faulty, healthy, write_checkpoint
+from tests.stories import EARLY, EXPERIMENT, Hit, checkpoint_name, parts
 
 WEIGHT = "model.weight@0,0"
 
@@ -22,13 +23,13 @@ def folder(directory: Path, step: int) -> Path:
     return directory / "run" / "storage" / EXPERIMENT / checkpoint_name(step)
 
 
-def test_saved_parts_gather_every_rank_by_attempt_and_step():
+def test_saved_parts_gather_every_rank_by_attempt_and_step() -> None:
     found = saved_parts(healthy().case().attempts)
     assert found == {key: parts(0, key[1]) | parts(1, key[1]) for key in ((0, 4), (1, 8), (1, 12))}
 
 
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
-def test_replicas_that_differ_at_the_save_equal_nothing(ranks: tuple[int, ...]):
+def test_replicas_that_differ_at_the_save_equal_nothing(ranks: tuple[int, ...]) -> None:
     run = healthy()
     for rank in ranks:
         run = run.change("state", {"rank": rank, "attempt": 0}, parts={**parts(rank, 4), WEIGHT: f"{rank}" * 32})
@@ -38,12 +39,12 @@ def test_replicas_that_differ_at_the_save_equal_nothing(ranks: tuple[int, ...]):
 
 
 @pytest.mark.parametrize("kills", [((1, 6),), ((0, 4),), ((1, 6), (0, 10))])
-def test_state_restored_as_saved_passes(kills: tuple[tuple[int, int], ...]):
+def test_state_restored_as_saved_passes(kills: tuple[tuple[int, int], ...]) -> None:
     assert check_restored(healthy(kills=kills).case()).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("piece", [WEIGHT, "progress.step", "stamp.rank1@0", "never.saved@0"])
-def test_one_piece_restored_otherwise_fails_by_name(piece: str):
+def test_one_piece_restored_otherwise_fails_by_name(piece: str) -> None:
     where = {"name": "restored", "rank": 1}
     finding = check_restored(healthy().change("state", where, parts={**parts(1, 4), piece: "0" * 32}).case())
     assert finding.verdict is Verdict.FAIL
@@ -51,12 +52,12 @@ def test_one_piece_restored_otherwise_fails_by_name(piece: str):
     assert finding.evidence == {"pieces": [piece]}
 
 
-def test_the_state_of_another_step_fails():
+def test_the_state_of_another_step_fails() -> None:
     run = healthy(kills=((1, 10),)).change("state", {"name": "restored", "rank": 0}, parts=parts(0, 4))
     assert check_restored(run.case()).verdict is Verdict.FAIL
 
 
-def test_a_piece_that_no_rank_restored_fails():
+def test_a_piece_that_no_rank_restored_fails() -> None:
     less = {key: digest for key, digest in parts(1, 4).items() if not key.startswith("stamp")}
     finding = check_restored(healthy().change("state", {"name": "restored", "rank": 1}, parts=less).case())
     assert finding.verdict is Verdict.FAIL
@@ -72,17 +73,17 @@ def test_a_piece_that_no_rank_restored_fails():
         (healthy(kills=()), "nothing was restored"),
     ],
 )
-def test_without_told_state_nothing_is_known_of_the_restore(run: Run, words: str):
+def test_without_told_state_nothing_is_known_of_the_restore(run: Run, words: str) -> None:
     finding = check_restored(run.case())
     assert finding.verdict is Verdict.UNKNOWN
     assert words in finding.seen
 
 
-def test_where_no_checkpoint_came_before_the_fault_there_is_nothing_to_restore():
+def test_where_no_checkpoint_came_before_the_fault_there_is_nothing_to_restore() -> None:
     assert check_restored(healthy(kills=((1, 2),)).case()).verdict is Verdict.NOT_APPLICABLE
 
 
-def test_a_restart_without_checkpoint_does_not_excuse_the_one_with():
+def test_a_restart_without_checkpoint_does_not_excuse_the_one_with() -> None:
     run = healthy(kills=((1, 2), (0, 10)))
     assert check_restored(run.case()).verdict is Verdict.PASS
     damaged = run.change("state", {"name": "restored", "rank": 1}, parts={**parts(1, 8), WEIGHT: "0" * 32})
@@ -90,20 +91,40 @@ def test_a_restart_without_checkpoint_does_not_excuse_the_one_with():
     assert check_restored(run.drop("state", name="restored").case()).verdict is Verdict.UNKNOWN
 
 
-def test_stored_checkpoints_equal_to_what_was_saved_pass(tmp_path: Path):
+@pytest.mark.parametrize("phase", EARLY)
+def test_a_group_that_was_hit_before_it_had_restored_is_judged_by_the_next(phase: str) -> None:
+    run = faulty((Hit(1, 6),), (Hit(0, phase=phase),))
+    assert check_restored(run.case()).verdict is Verdict.PASS
+    damaged = run.change(
+        "state", {"name": "restored", "rank": 1, "attempt": 2}, parts={**parts(1, 4), WEIGHT: "0" * 32}
+    )
+    assert check_restored(damaged.case()).verdict is Verdict.FAIL
+    assert check_restored(run.drop("state", name="restored", attempt=2).case()).verdict is Verdict.UNKNOWN
+
+
+def test_a_rank_that_restored_otherwise_fails_though_its_attempt_was_hit_again() -> None:
+    run = faulty((Hit(1, 6),), (Hit(0, phase="first-step"),))
+    where = {"name": "restored", "rank": 1, "attempt": 1}
+    assert (
+        check_restored(run.change("state", where, parts={**parts(1, 4), WEIGHT: "0" * 32}).case()).verdict
+        is Verdict.FAIL
+    )
+
+
+def test_stored_checkpoints_equal_to_what_was_saved_pass(tmp_path: Path) -> None:
     finding = stored(healthy(), tmp_path)
     assert (finding.verdict, finding.seen) == (Verdict.PASS, "2 checkpoints, 8 pieces equal")
     assert finding.where == f"storage/{EXPERIMENT}"
 
 
-def test_a_directory_that_was_never_committed_is_an_orphan_not_a_failure(tmp_path: Path):
+def test_a_directory_that_was_never_committed_is_an_orphan_not_a_failure(tmp_path: Path) -> None:
     write_checkpoint(folder(tmp_path, 10), 10)
     finding = stored(healthy(), tmp_path)
     assert finding.verdict is Verdict.PASS
     assert finding.evidence == {"orphans": [checkpoint_name(10)]}
 
 
-def test_a_checkpoint_that_is_gone_fails(tmp_path: Path):
+def test_a_checkpoint_that_is_gone_fails(tmp_path: Path) -> None:
     run = healthy()
     directory = run.write(tmp_path / "run")
     shutil.rmtree(folder(tmp_path, 12))
@@ -112,21 +133,21 @@ def test_a_checkpoint_that_is_gone_fails(tmp_path: Path):
     assert finding.where == f"storage/{EXPERIMENT}/{checkpoint_name(12)}"
 
 
-def test_one_more_piece_on_disk_than_was_saved_fails(tmp_path: Path):
+def test_one_more_piece_on_disk_than_was_saved_fails(tmp_path: Path) -> None:
     less = {key: digest for key, digest in parts(1, 8).items() if not key.startswith("stamp")}
     finding = stored(healthy().change("state", {"rank": 1, "step": 8}, parts=less), tmp_path)
     assert finding.verdict is Verdict.FAIL
     assert "1 pieces differ from what was saved, first stamp.rank1@0" in finding.seen
 
 
-def test_one_piece_fewer_on_disk_than_was_saved_fails(tmp_path: Path):
+def test_one_piece_fewer_on_disk_than_was_saved_fails(tmp_path: Path) -> None:
     more = {**parts(1, 8), "model.bias@0": "0" * 32}
     finding = stored(healthy().change("state", {"rank": 1, "step": 8}, parts=more), tmp_path)
     assert finding.verdict is Verdict.FAIL
     assert f"{checkpoint_name(8)} lacks 1 pieces that were saved, first model.bias@0" in finding.seen
 
 
-def test_the_content_of_another_step_fails(tmp_path: Path):
+def test_the_content_of_another_step_fails(tmp_path: Path) -> None:
     run = healthy()
     directory = run.write(tmp_path / "run")
     shutil.rmtree(folder(tmp_path, 12))
@@ -136,7 +157,7 @@ def test_the_content_of_another_step_fails(tmp_path: Path):
     assert "4 pieces differ from what was saved" in finding.seen
 
 
-def test_a_stamp_of_another_step_fails_although_every_digest_matches(tmp_path: Path):
+def test_a_stamp_of_another_step_fails_although_every_digest_matches(tmp_path: Path) -> None:
     run = healthy()
     for rank in (0, 1):
         run = run.change("state", {"rank": rank, "step": 12}, parts=parts(rank, 8))
@@ -148,9 +169,16 @@ def test_a_stamp_of_another_step_fails_although_every_digest_matches(tmp_path: P
     assert "carries the stamp of step 8, not 12" in finding.seen
 
 
-def test_checkpoints_beyond_retention_are_not_asked_for(tmp_path: Path):
+def test_checkpoints_beyond_retention_are_not_asked_for(tmp_path: Path) -> None:
     finding = stored(healthy().asked(keep=1), tmp_path)
     assert (finding.verdict, finding.seen) == (Verdict.PASS, "1 checkpoints, 4 pieces equal")
+
+
+def test_checkpoints_beyond_retention_that_were_not_deleted_fail(tmp_path: Path) -> None:
+    write_checkpoint(folder(tmp_path, 4), 4)
+    finding = stored(healthy(), tmp_path)
+    assert finding.verdict is Verdict.FAIL
+    assert finding.evidence == {"extra": [checkpoint_name(4)]}
 
 
 @pytest.mark.parametrize(
@@ -161,11 +189,11 @@ def test_checkpoints_beyond_retention_are_not_asked_for(tmp_path: Path):
         (healthy().drop("state", step=12), f"what {checkpoint_name(12)} should hold was not told"),
     ],
 )
-def test_without_told_digests_nothing_is_known_of_the_storage(run: Run, words: str, tmp_path: Path):
+def test_without_told_digests_nothing_is_known_of_the_storage(run: Run, words: str, tmp_path: Path) -> None:
     finding = stored(run, tmp_path)
     assert finding.verdict is Verdict.UNKNOWN
     assert words in finding.seen
 
 
-def test_a_storage_that_nobody_told_of_is_unknown(tmp_path: Path):
+def test_a_storage_that_nobody_told_of_is_unknown(tmp_path: Path) -> None:
     assert stored(healthy().drop("controller.start"), tmp_path).verdict is Verdict.UNKNOWN

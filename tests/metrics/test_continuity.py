@@ -13,7 +13,8 @@ from metrics.continuity import (
     lost_steps_bound,
 )
 from metrics.verdict import Check, Finding, Verdict
-from tests.histories import Run, checkpoint_name, healthy
+from tests.histories import Run, faulty, healthy
+from tests.stories import EARLY, Hit, checkpoint_name
 
 ALL = (check_completed, check_resume_step, check_lost_steps, check_steps, check_samples)
 
@@ -25,13 +26,43 @@ def verdict_and_words(check: Check, run: Run) -> tuple[Verdict, str]:
 
 @pytest.mark.parametrize("check", ALL)
 @pytest.mark.parametrize("kills", [((1, 6),), ((1, 2),), ((0, 4),), ((1, 6), (0, 10)), ((1, 6), (0, 6))])
-def test_a_healthy_run_passes(check: Check, kills: tuple[tuple[int, int], ...]):
+def test_a_healthy_run_passes(check: Check, kills: tuple[tuple[int, int], ...]) -> None:
     assert check(healthy(kills=kills).case()).verdict is Verdict.PASS
+
+
+OVERLAPPING = [
+    faulty((Hit(1, 6), Hit(0, 6))),
+    faulty((Hit(1, 6), Hit(0, phase="teardown"))),
+    *(faulty((Hit(1, 6),), (Hit(0, phase=phase),)) for phase in EARLY),
+    *(faulty((Hit(1, 2),), (Hit(0, phase=phase),)) for phase in ("rendezvous", "first-step")),
+]
+
+
+@pytest.mark.parametrize("check", ALL)
+@pytest.mark.parametrize("run", OVERLAPPING)
+def test_a_run_that_came_back_from_overlapping_faults_passes(check: Check, run: Run) -> None:
+    assert check(run.case()).verdict is Verdict.PASS
+
+
+def test_a_rank_that_a_fault_hit_before_it_could_read_is_not_blamed_for_it() -> None:
+    run = faulty((Hit(1, 6),), (Hit(0, phase="restore"),)).drop("restore.begin", attempt=1, rank=1)
+    assert check_resume_step(run.case()).verdict is Verdict.PASS
+
+
+def test_a_rank_that_was_given_another_checkpoint_fails_though_its_attempt_was_hit_again() -> None:
+    run = faulty((Hit(1, 6),), (Hit(0, phase="rendezvous"),))
+    run = run.change("worker.start", {"attempt": 1, "rank": 1}, checkpoint=checkpoint_name(0))
+    assert check_resume_step(run.case()).verdict is Verdict.FAIL
 
 
 RED: list[tuple[Check, Run, str]] = [
     (check_completed, healthy().change("workload.exit", code=1), "exit code 1, 12 steps complete"),
     (check_completed, healthy().change("workload.exit", code=None), "exit code none: it was ended by the harness"),
+    (
+        check_completed,
+        healthy().change("workload.exit", code=None).again("run.end", ms=-1, kind="run.deadline", seconds=300.0),
+        "exit code none: it was ended by the harness at its deadline of 300 s (--deadline), 12 steps complete",
+    ),
     (check_completed, healthy().drop("step.end", rank=1, step=12), "exit code 0, 11 steps complete"),
     (check_completed, healthy().asked(steps=13), "12 steps complete"),
     (
@@ -90,7 +121,7 @@ RED: list[tuple[Check, Run, str]] = [
 
 
 @pytest.mark.parametrize(("check", "run", "words"), RED)
-def test_damage_fails_and_is_named(check: Check, run: Run, words: str):
+def test_damage_fails_and_is_named(check: Check, run: Run, words: str) -> None:
     verdict, seen = verdict_and_words(check, run)
     assert verdict is Verdict.FAIL
     assert words in seen
@@ -111,19 +142,19 @@ BLIND: list[tuple[Check, Run, str]] = [
 
 
 @pytest.mark.parametrize(("check", "run", "words"), BLIND)
-def test_without_evidence_the_answer_is_unknown(check: Check, run: Run, words: str):
+def test_without_evidence_the_answer_is_unknown(check: Check, run: Run, words: str) -> None:
     verdict, seen = verdict_and_words(check, run)
     assert verdict is Verdict.UNKNOWN
     assert words in seen
 
 
-def test_the_bound_on_lost_steps_is_interval_polls_and_report():
+def test_the_bound_on_lost_steps_is_interval_polls_and_report() -> None:
     assert lost_steps_bound(healthy().case()) == 4 + 5 + 1  # two polls of 0.5 s cover 5 steps of 0.2 s
     assert lost_steps_bound(healthy().asked(poll_s=2.0, checkpoint_every=10).case()) == 10 + 20 + 1
 
 
 @pytest.mark.parametrize(("resumed", "verdict"), [(12, Verdict.PASS), (4, Verdict.PASS), (3, Verdict.FAIL)])
-def test_more_lost_steps_than_the_bound_explains_fail(resumed: int, verdict: Verdict):
+def test_more_lost_steps_than_the_bound_explains_fail(resumed: int, verdict: Verdict) -> None:
     run = healthy(steps=16, kills=((1, 14),)).change("worker.start", {"attempt": 1}, steps=resumed)
     finding = check_lost_steps(run.case())
     assert finding.verdict is verdict
@@ -131,24 +162,40 @@ def test_more_lost_steps_than_the_bound_explains_fail(resumed: int, verdict: Ver
     assert f"resumed from {resumed}" in finding.seen
 
 
-def test_the_rank_that_resumed_furthest_back_counts():
+@pytest.mark.parametrize(("steps", "verdict"), [(2, Verdict.PASS), (1, Verdict.FAIL), (0, Verdict.FAIL)])
+def test_a_bound_of_the_users_own_takes_the_place_of_the_one_computed(steps: int, verdict: Verdict) -> None:
+    finding = check_lost_steps(healthy().case(), steps=steps)
+    assert (finding.verdict, finding.expected) == (verdict, f"at most {steps} steps")
+    assert finding.seen == "2 steps lost: 6 were complete, resumed from 4"
+
+
+def test_the_costliest_of_several_faults_counts() -> None:
+    run = healthy(kills=((1, 6), (0, 11)))
+    assert check_lost_steps(run.case(), steps=2).evidence == {"lost": 3}
+
+
+def test_a_bound_without_a_fault_is_unknown() -> None:
+    assert check_lost_steps(healthy(kills=()).case(), steps=10).verdict is Verdict.UNKNOWN
+
+
+def test_the_rank_that_resumed_furthest_back_counts() -> None:
     run = healthy(steps=16, kills=((1, 14),)).change("worker.start", {"attempt": 1, "rank": 1}, steps=4)
     assert check_lost_steps(run.case()).evidence == {"lost": 10}
 
 
 @pytest.mark.parametrize(("steps", "epochs"), [(6, 1), (7, 2), (12, 2), (20, 4)])
-def test_whole_and_partial_epochs_pass(steps: int, epochs: int):
+def test_whole_and_partial_epochs_pass(steps: int, epochs: int) -> None:
     finding = check_samples(healthy(steps=steps, epoch=48, kills=((1, 5),)).case())
     assert finding.verdict is Verdict.PASS
     assert f"48 samples, {epochs} epoch" in finding.seen
 
 
-def test_replayed_samples_after_a_rollback_are_counted_not_punished():
+def test_replayed_samples_after_a_rollback_are_counted_not_punished() -> None:
     finding = check_samples(healthy(kills=((1, 7),)).case())
     assert (finding.verdict, finding.evidence) == (Verdict.PASS, {"samples": 96, "replayed": 24})
 
 
-def test_the_lost_attempts_own_samples_do_not_matter():
+def test_the_lost_attempts_own_samples_do_not_matter() -> None:
     run = healthy().change("step.end", {"attempt": 0, "step": 6}, samples=[[0, 3]])
     assert check_samples(run.case()).verdict is Verdict.PASS
 
@@ -161,16 +208,16 @@ def samples_of(run: Run, step: int, samples: dict[int, list[list[int]]]) -> Run:
 
 
 @pytest.mark.parametrize("left", [[], [[16, 18]]])
-def test_samples_that_one_rank_skips_in_the_first_of_two_epochs_fail(left: list[list[int]]):
+def test_samples_that_one_rank_skips_in_the_first_of_two_epochs_fail(left: list[list[int]]) -> None:
     run = samples_of(healthy(epoch=48), 3, {0: left})
     assert check_samples(run.case()).verdict is Verdict.FAIL
 
 
-def test_a_batch_skipped_in_the_second_epoch_fails():
+def test_a_batch_skipped_in_the_second_epoch_fails() -> None:
     run = samples_of(healthy(steps=11, epoch=48), 9, {0: [], 1: []})
     assert check_samples(run.case()).verdict is Verdict.FAIL
 
 
-def test_a_batch_replayed_in_the_last_step_fails():
+def test_a_batch_replayed_in_the_last_step_fails() -> None:
     run = samples_of(healthy(), 12, {0: [[80, 83]], 1: [[84, 87]]})
     assert check_samples(run.case()).verdict is Verdict.FAIL

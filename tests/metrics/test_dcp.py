@@ -58,11 +58,11 @@ def checkpoint(original, tmp_path):
     return shutil.copytree(original, tmp_path / "checkpoint")
 
 
-def test_the_stored_pieces_are_those_that_were_saved(original):
+def test_the_stored_pieces_are_those_that_were_saved(original) -> None:
     assert digests(original) == tree_digests(TREE)
 
 
-def test_small_pieces_carry_their_value_and_large_ones_do_not(original):
+def test_small_pieces_carry_their_value_and_large_ones_do_not(original) -> None:
     found = {piece.key: piece for piece in pieces(original)}
     assert int(found["stamp.rank0@0"].value) == 7
     assert found["progress.step"].value == 7
@@ -70,13 +70,13 @@ def test_small_pieces_carry_their_value_and_large_ones_do_not(original):
     assert {piece.file for piece in found.values()} == {SHARD}
 
 
-def test_reading_does_not_change_the_checkpoint(checkpoint):
+def test_reading_does_not_change_the_checkpoint(checkpoint) -> None:
     before = {file.name: file.read_bytes() for file in checkpoint.iterdir()}
     list(pieces(checkpoint))
     assert {file.name: file.read_bytes() for file in checkpoint.iterdir()} == before
 
 
-def test_an_empty_tensor_is_stored_as_it_was_saved(tmp_path):
+def test_an_empty_tensor_is_stored_as_it_was_saved(tmp_path) -> None:
     tree = {"empty": torch.zeros(0, 3), "full": torch.ones(1)}
     assert digests(saved(tree, tmp_path / "checkpoint")) == tree_digests(tree)
 
@@ -89,13 +89,13 @@ def test_an_empty_tensor_is_stored_as_it_was_saved(tmp_path):
     ],
     ids=["tensors", "an optimizer's own state_dict"],
 )
-def test_a_list_is_stored_as_it_was_saved(tmp_path, tree):
+def test_a_list_is_stored_as_it_was_saved(tmp_path, tree) -> None:
     assert digests(saved(tree, tmp_path / "checkpoint")) == tree_digests(tree)
 
 
 @pytest.mark.parametrize("bit", [0, 7, 13, 23])
 @pytest.mark.parametrize("name", ["weight", "half", "mask"])
-def test_a_flipped_bit_changes_exactly_its_piece_or_is_refused(checkpoint, name, bit):
+def test_a_flipped_bit_changes_exactly_its_piece_or_is_refused(checkpoint, name, bit) -> None:
     shard = bytearray((checkpoint / SHARD).read_bytes())
     content = TREE["model"][name].view(torch.uint8).numpy().tobytes()
     assert shard.count(content) == 1
@@ -111,20 +111,20 @@ def test_a_flipped_bit_changes_exactly_its_piece_or_is_refused(checkpoint, name,
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-def test_a_shard_cut_short_is_refused_by_name(checkpoint, share):
+def test_a_shard_cut_short_is_refused_by_name(checkpoint, share) -> None:
     shard = checkpoint / SHARD
     os.truncate(shard, int(shard.stat().st_size * share))
     with pytest.raises(BadCheckpoint, match=rf"{shard} is cut short"):
         list(pieces(checkpoint))
 
 
-def test_a_missing_shard_is_refused_by_name(checkpoint):
+def test_a_missing_shard_is_refused_by_name(checkpoint) -> None:
     (checkpoint / SHARD).unlink()
     with pytest.raises(BadCheckpoint, match=f"{checkpoint / SHARD} is missing"):
         list(pieces(checkpoint))
 
 
-def test_a_shard_of_zeros_is_refused_by_name(checkpoint):
+def test_a_shard_of_zeros_is_refused_by_name(checkpoint) -> None:
     shard = checkpoint / SHARD
     shard.write_bytes(bytes(shard.stat().st_size))
     with pytest.raises(BadCheckpoint, match=f"{shard}: .* cannot be decoded"):
@@ -132,27 +132,27 @@ def test_a_shard_of_zeros_is_refused_by_name(checkpoint):
 
 
 @pytest.mark.parametrize("text", [b"", b"garbage", b"\x80\x04", pickle.dumps({"a": 1}), pickle.dumps(None)])
-def test_foreign_metadata_are_refused_by_name(checkpoint, text):
+def test_foreign_metadata_are_refused_by_name(checkpoint, text) -> None:
     (checkpoint / METADATA).write_bytes(text)
     with pytest.raises(BadCheckpoint, match=str(checkpoint / METADATA)):
         list(pieces(checkpoint))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_metadata_cut_short_are_refused_by_name(checkpoint, share):
+def test_metadata_cut_short_are_refused_by_name(checkpoint, share) -> None:
     text = (checkpoint / METADATA).read_bytes()
     (checkpoint / METADATA).write_bytes(text[: int(len(text) * share)])
     with pytest.raises(BadCheckpoint, match=str(checkpoint / METADATA)):
         list(pieces(checkpoint))
 
 
-def test_missing_metadata_are_refused_by_name(checkpoint):
+def test_missing_metadata_are_refused_by_name(checkpoint) -> None:
     (checkpoint / METADATA).unlink()
     with pytest.raises(BadCheckpoint, match=f"{checkpoint / METADATA} is missing"):
         list(pieces(checkpoint))
 
 
-def test_a_directory_in_the_place_of_metadata_is_refused(checkpoint):
+def test_a_directory_in_the_place_of_metadata_is_refused(checkpoint) -> None:
     (checkpoint / METADATA).unlink()
     (checkpoint / METADATA).mkdir()
     with pytest.raises(BadCheckpoint, match=str(checkpoint / METADATA)):
@@ -169,14 +169,14 @@ class Hostile:
         return os.system, (self.command,)
 
 
-def test_hostile_metadata_are_refused_and_not_executed(checkpoint, tmp_path):
+def test_hostile_metadata_are_refused_and_not_executed(checkpoint, tmp_path) -> None:
     (checkpoint / METADATA).write_bytes(pickle.dumps(Hostile(tmp_path / "witness")))
     with pytest.raises(BadCheckpoint, match=r"posix\.system"):
         list(pieces(checkpoint))
     assert not (tmp_path / "witness").exists()
 
 
-def test_a_hostile_value_in_a_shard_is_refused_and_not_executed(tmp_path):
+def test_a_hostile_value_in_a_shard_is_refused_and_not_executed(tmp_path) -> None:
     folder = saved({"value": Hostile(tmp_path / "witness")}, tmp_path / "checkpoint")
     with pytest.raises(BadCheckpoint, match="value cannot be decoded"):
         list(pieces(folder))
@@ -186,7 +186,7 @@ def test_a_hostile_value_in_a_shard_is_refused_and_not_executed(tmp_path):
 @pytest.mark.parametrize(
     "name", ["os system", "builtins eval", "builtins getattr", "torch load", "torch.hub load", "pathlib os.system"]
 )
-def test_only_what_torch_itself_puts_there_is_looked_up(checkpoint, name):
+def test_only_what_torch_itself_puts_there_is_looked_up(checkpoint, name) -> None:
     module, function = name.split()
     (checkpoint / METADATA).write_bytes(f"c{module}\n{function}\n.".encode())
     with pytest.raises(BadCheckpoint, match=f"asks for {module}.{function}"):
@@ -211,7 +211,7 @@ FUZZ = settings(
 )
 
 
-def mutate(file, original, mutations):
+def mutate(file, original, mutations) -> None:
     text = bytearray(original.read_bytes())
     for position, byte in mutations:
         text[position % len(text)] = byte
@@ -220,7 +220,7 @@ def mutate(file, original, mutations):
 
 @FUZZ
 @given(mutations=MUTATIONS)
-def test_mutated_metadata_are_read_or_refused(original, checkpoint, mutations):
+def test_mutated_metadata_are_read_or_refused(original, checkpoint, mutations) -> None:
     mutate(checkpoint / METADATA, original / METADATA, mutations)
     with memory(spare=1 << 30):
         try:
@@ -231,7 +231,7 @@ def test_mutated_metadata_are_read_or_refused(original, checkpoint, mutations):
 
 @settings(FUZZ, max_examples=40)
 @given(mutations=MUTATIONS)
-def test_pieces_of_a_mutated_shard_are_read_or_refused(original, checkpoint, mutations):
+def test_pieces_of_a_mutated_shard_are_read_or_refused(original, checkpoint, mutations) -> None:
     mutate(checkpoint / SHARD, original / SHARD, mutations)
     try:
         assert digests(checkpoint).keys() == tree_digests(TREE).keys()
@@ -260,7 +260,7 @@ def _changed(metadata, index, **fields):
 
 
 @pytest.mark.parametrize("spoilt", SPOILT)
-def test_metadata_that_contradict_themselves_are_refused(checkpoint, spoilt):
+def test_metadata_that_contradict_themselves_are_refused(checkpoint, spoilt) -> None:
     shutil.copy(checkpoint / SHARD, checkpoint.parent / SHARD)
     metadata = read_metadata(checkpoint)
     metadata.storage_data = SPOILT[spoilt](metadata, MetadataIndex("model.weight", torch.Size([0, 0])))
