@@ -16,7 +16,7 @@ demo: $(READY)  ## a worker of a real FSDP job is killed; watch it recover, read
 test: unit live  ## all that CI runs
 
 unit: $(READY)  ## under a minute, no Ray cluster
-	$(BIN)/pytest -m "not live and not long" --timeout 60
+	$(BIN)/pytest -m "not live and not long" --timeout 60 --numprocesses 2
 
 live: $(READY)  ## real Ray, real training, under 20 minutes
 	$(BIN)/pytest -m live --timeout 600 --durations 10

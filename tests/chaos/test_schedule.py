@@ -219,7 +219,5 @@ def test_a_target_that_matches_nobody_is_told() -> None:
 
 @pytest.mark.parametrize("armings", [[], [Arming(Kill(), at_random(1e9, 0.001), Rank(0))]], ids=["nothing", "no draw"])
 def test_a_plan_of_nothing_is_refused_with_the_way_out(armings: list[Arming]) -> None:
-    with pytest.raises(
-        UsageError, match="nothing would be injected with these settings and seed=7: allow more, or draw again"
-    ):
+    with pytest.raises(UsageError, match="nothing would be injected with these settings and seed=7"):
         plan(armings, Inventory(1), 7)

@@ -127,7 +127,7 @@ def test_what_this_interpreter_writes_is_read(tmp_path) -> None:
     resting.set()
     thread.join()
     stacks = read(tmp_path, 0, 7)
-    assert len(stacks) == threading.active_count() + 1
+    assert len(stacks) >= threading.active_count() + 1
     assert inside(stacks, __file__).function == "test_what_this_interpreter_writes_is_read"
     assert inside(stacks, "threading.py").function == "wait"
 
