@@ -122,7 +122,8 @@ def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Ob
     (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record(request, run_id)), indent=1))
     ledger = Ledger.open(directory, run_id, ttl_s=2 * request.deadline_s + TTL_MARGIN_S)
     writer = HistoryWriter(directory, observers)
-    writer.emit("run.start", data={"schema": SCHEMA, "run": run_id, "process_started": psutil.Process().create_time()})
+    began = request.began_s or psutil.Process().create_time()
+    writer.emit("run.start", data={"schema": SCHEMA, "run": run_id, "process_started": began})
     return Run(request, directory, run_id, writer, ledger)
 
 

@@ -47,6 +47,7 @@ class Request:
 
     ``epoch_samples``: samples in one epoch, known once the data are there. ``control_from``: a run directory whose
     control run serves for this one too. ``asked``: the name that the user gave, a suite's for each of its members.
+    ``began_s``: from when its time is counted, seconds since the epoch; None for the start of this process.
     """
 
     scenario: Scenario
@@ -58,6 +59,7 @@ class Request:
     epoch_samples: int | None = None
     control_from: Path | None = None
     asked: str = ""
+    began_s: float | None = None
 
     @property
     def deadline_s(self) -> float:

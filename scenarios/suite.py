@@ -72,7 +72,8 @@ class SuiteRun:
         options = request.options.model_copy(update={"out": self.directory})
         shared = self._controls.get(request.workload_key)
         try:
-            outcome = self.run_one(replace(request, options=options, control_from=shared))
+            asked = replace(request, options=options, control_from=shared, began_s=time.time())
+            outcome = self.run_one(asked)
         except UsageError as error:
             return without_verdict(request, ExitCode.ABORTED, str(error))
         if isinstance(outcome, ExitCode):

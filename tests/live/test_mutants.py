@@ -1,6 +1,6 @@
 """The oracles on trial: a buggy trainer is caught by the check it should be.
 
-Two bugs run in CI, where the healthy trainer is green under every fault (test_faults); all of them in the long tier.
+One bug runs in CI, where the healthy trainer is green under the faults of test_faults; all of them in the long tier.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tests.live.bench import Bench
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.trial import is_caught
 
-SAMPLE = ("optimizer-not-restored", "rank-zero-saves-alone")
+SAMPLE = ("optimizer-not-restored",)
 
 
 @pytest.mark.parametrize("name", SAMPLE)

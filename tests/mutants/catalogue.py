@@ -148,7 +148,7 @@ MUTANTS = {
         Mutant(
             "rank-zero-saves-alone",
             "checkpoints",
-            frozenset({"completed", "recovered", "restarts"}),
+            frozenset({"completed", "recovered", "trajectory"}),
             save_rank_zero_only,
         ),
         Mutant("ignores-checkpoint", "resume-step", DIFFERS | {"completed", "checkpoints"}, ignore_checkpoint),
