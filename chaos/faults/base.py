@@ -127,7 +127,8 @@ def find_fault(name: str, values: dict[str, Any] | None = None) -> Fault:
 
     Raises KeyError when there is none.
     """
-    return all_faults()[name](**(values or {}))
+    known = _REGISTER.get(name) or all_faults()[name]
+    return known(**(values or {}))
 
 
 def settings(fault: type[Fault]) -> dict[str, Any]:
