@@ -70,14 +70,18 @@ def reaches(log: str, step: int, seconds: float) -> bool:
 
 
 def comes_back(log: str, note: str, seconds: float) -> bool:
-    """Probe: whether, after the kill, the script prints a step beyond the one that it had printed before."""
+    """Probe: whether the script says that it resumed, and then prints a step beyond the one printed before the kill.
+
+    Without the first, lines that were on their way when the worker died would pass for progress.
+    """
     before = int(Path(note).read_text().split()[1])
     end = time.monotonic() + seconds
-    while not (has_not_failed(log) and last_step(log) > before):
-        if time.monotonic() > end or not has_not_failed(log):
-            return False
+    while time.monotonic() < end and has_not_failed(log):
+        _, resumed, after = Path(log).read_text(errors="replace").partition("resumed at step")
+        if resumed and any(int(step) > before for step in PROGRESS.findall(after)):
+            return True
         time.sleep(POLL_S)
-    return True
+    return False
 
 
 def has_not_failed(log: str) -> bool:
