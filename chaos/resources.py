@@ -8,7 +8,7 @@ import psutil
 
 from chaos.history import Event, HistoryWriter
 from chaos.ledger import Account, Ledger
-from chaos.process import Identity, ours
+from chaos.process import Identity
 
 
 @dataclass
@@ -35,8 +35,7 @@ class Resources:
                 self.writer.emit("probe.resources", attempt=attempt, data=self._sample())
 
     def _sample(self) -> dict[str, int]:
-        account = Account.read(self.ledger.path)
-        found = ours(account.run_id, account.sessions, account.workspace)
+        found = Account.read(self.ledger.path).processes()
         measured = [size for identity in found if (size := _measure(identity)) is not None]
         return {
             "processes": len(measured),

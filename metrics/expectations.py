@@ -21,7 +21,7 @@ from typing import Any
 from chaos.exits import UsageError
 from metrics import budgets, continuity, control, detection, growth, recovery
 from metrics.checkpoints import content
-from metrics.verdict import Case, Check, Finding, Verdict
+from metrics.verdict import Case, Check, Finding, Verdict, guarded
 
 NamedCheck = tuple[str, Check]
 
@@ -94,7 +94,7 @@ class Either:
 
     def _check(self, case: Case) -> Finding:
         expected = str(self)
-        sides = [[_guarded(name, check, case) for name, check in side.checks] for side in (self.first, self.second)]
+        sides = [[guarded(name, check, case) for name, check in side.checks] for side in (self.first, self.second)]
         verdicts = [_worst(found) for found in sides]
         if Verdict.PASS in verdicts:
             held = verdicts.index(Verdict.PASS)
@@ -106,13 +106,6 @@ class Either:
 
     def __str__(self) -> str:
         return f"({self.first}) | ({self.second})"
-
-
-def _guarded(name: str, check: Check, case: Case) -> Finding:
-    try:
-        return check(case)
-    except Exception as error:
-        return Finding(name, Verdict.UNKNOWN, "a verdict", f"the check itself failed: {error!r}")
 
 
 def _first_bad(findings: list[Finding]) -> str:

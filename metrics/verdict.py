@@ -131,12 +131,13 @@ class Judgement:
 
 def judge(case: Case, checks: Sequence[tuple[str, Check]]) -> Judgement:
     """Run every check over a stored run; one that crashes is *unknown*, with its error."""
-    findings = tuple(_guarded(name, check, case) for name, check in checks)
+    findings = tuple(guarded(name, check, case) for name, check in checks)
     code, reason = exit_code(case.history, findings)
     return Judgement(findings, code, reason)
 
 
-def _guarded(name: str, check: Check, case: Case) -> Finding:
+def guarded(name: str, check: Check, case: Case) -> Finding:
+    """The answer of a check; one that crashes is *unknown*, with its error."""
     try:
         return check(case)
     except Exception as error:
