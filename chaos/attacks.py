@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from chaos.agent.plan import Board, Injection, Plan
+from chaos.cluster.local import ClusterFailed, LocalCluster
 from chaos.faults.base import Attack, find_fault
 from chaos.history import Event, HistoryWriter
-from chaos.ledger import Ledger
 from chaos.process import Identity
 
 
@@ -18,14 +18,21 @@ class Strike:
     """One attack under way on one victim; the scene of its fault."""
 
     injection: Injection
+    fault: Attack
     victim: Identity
     due: Event
     writer: HistoryWriter
     board: Board
-    entry: int
+    nodes: LocalCluster
+    entry: int | None = None
     began_ns: int = field(default_factory=time.monotonic_ns)
-    steps: Iterator[float] = field(default_factory=lambda: iter(()))
+    steps: Generator[float] | None = None
     next_s: float = 0.0
+
+    @property
+    def node(self) -> str:
+        """Name of the victim's node."""
+        return str(self.due.data.get("node", ""))
 
     def release(self) -> None:
         """Let the victim leave its point."""
@@ -49,7 +56,7 @@ class Attacks:
 
     plan: Plan
     writer: HistoryWriter
-    ledger: Ledger
+    cluster: LocalCluster
     _workers: dict[int, Identity] = field(default_factory=dict, init=False)
     _strikes: list[Strike] = field(default_factory=list, init=False)
     _closed: bool = field(default=False, init=False)
@@ -66,8 +73,10 @@ class Attacks:
         victim, fault = self._workers.get(due.pid), find_fault(injection.fault, injection.values)
         if victim is None or not isinstance(fault, Attack):
             return
-        entry = self.ledger.intend("stopped", pid=victim.pid, start=victim.start, injection=injection.id)
-        strike = Strike(injection, victim, due, self.writer, Board(self.plan.board), entry)
+        strike = Strike(injection, fault, victim, due, self.writer, Board(self.plan.board), self.cluster)
+        if touched := fault.touches(victim, strike):
+            entry = {"pid": touched.pid, "start": touched.start, "injection": injection.id}
+            strike.entry = self.cluster.ledger.intend("stopped", **entry)
         strike.tell("fault.fired", {**due.data})
         strike.steps = fault.attack(victim, strike)
         self._strikes.append(strike)
@@ -76,13 +85,17 @@ class Attacks:
     def tick(self) -> None:
         """Take the next step of every attack whose time has come; end those whose victim is gone."""
         for strike in list(self._strikes):
-            if not strike.victim.alive():
+            if not strike.fault.on_node and not strike.victim.alive():
                 self._end(strike)
             elif time.monotonic() >= strike.next_s:
                 self._advance(strike)
 
     def _advance(self, strike: Strike) -> None:
-        pause = next(strike.steps, None)
+        try:
+            pause = next(strike.steps, None) if strike.steps else None
+        except (ClusterFailed, TimeoutError) as error:
+            strike.tell("fault.failed", {**strike.due.data, "error": str(error)})
+            pause = None
         if pause is None:
             self._end(strike)
         else:
@@ -90,12 +103,12 @@ class Attacks:
 
     def _end(self, strike: Strike) -> None:
         """Heal it: closing its steps undoes what they did."""
-        close = getattr(strike.steps, "close", None)
-        if close is not None:
-            close()
+        if strike.steps is not None:
+            strike.steps.close()
         strike.release()
         self._strikes.remove(strike)
-        self.ledger.done(strike.entry)
+        if strike.entry is not None:
+            self.cluster.ledger.done(strike.entry)
         seconds = (time.monotonic_ns() - strike.began_ns) / 1e9
         strike.tell("fault.healed", {"injection": strike.injection.id, "seconds": seconds})
 

@@ -107,6 +107,10 @@ class Ledger:
         """Record that an entry has been undone."""
         self._write({"done": number})
 
+    def extend(self, ttl_s: float) -> None:
+        """Let the run's time end so many seconds from now."""
+        self._write({"extended": time.time(), "ttl_s": ttl_s})
+
     def started(self, session: int) -> None:
         """Record a session of processes that the run has started, under an entry of kind ``processes``."""
         self._write({"session": session})
@@ -161,6 +165,8 @@ class Account:
                 entries.pop(record["done"], None)
             if "session" in record:
                 sessions.add(int(record["session"]))
+            if "extended" in record:
+                head = {**head, "opened": record["extended"], "ttl_s": record["ttl_s"]}
         if not {"pid", "start"} <= head["owner"].keys():
             raise ValueError(f"{path} is no ledger: it does not say who its owner is")
         owner = Identity(head["owner"]["pid"], head["owner"]["start"])

@@ -9,8 +9,11 @@ KEPT = ("raylet.*", "gcs_server.*", "worker-*", "python-core-driver-*")
 LARGEST = 4 * 1024 * 1024
 
 
-def collect_logs(workspace: Path, target: Path, secret: str) -> None:
-    """Copy what nodes and workers logged, a folder for each node, each file's last 4 MiB, the secret struck out."""
+def collect_logs(workspace: Path, target: Path, secret: str, since_s: float = 0.0) -> None:
+    """Copy what nodes and workers logged, a folder for each node, each file's last 4 MiB, the secret struck out.
+
+    ``since_s``: only files that have grown since then, in seconds since the epoch.
+    """
     if not workspace.is_dir():
         return
     for node in sorted(path for path in workspace.iterdir() if path.is_dir()):
@@ -18,7 +21,8 @@ def collect_logs(workspace: Path, target: Path, secret: str) -> None:
             for pattern in KEPT:
                 for file in (session / "logs").glob(pattern):
                     with contextlib.suppress(FileNotFoundError):
-                        _copy(file, target / node.name / file.name, secret)
+                        if file.stat().st_mtime >= since_s:
+                            _copy(file, target / node.name / file.name, secret)
     for file in workspace.glob("*.log"):
         _copy(file, target / file.name, secret)
 

@@ -103,6 +103,14 @@ def session_of(pid: int) -> int:
     return int(fields[3]) if fields else 0
 
 
+def name_of(pid: int) -> str:
+    """The name of a process's program, at most 15 characters; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def pids() -> Iterator[int]:
     """Every process of this machine that we may see."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())

@@ -17,12 +17,17 @@ from chaos.agent.plan import Plan
 from chaos.attacks import Attacks
 from chaos.cluster.local import LocalCluster
 from chaos.confirm import Confirm
-from chaos.faults.base import find_fault
+from chaos.eyes import Eyes
+from chaos.faults.base import Attack, all_faults, find_fault
 from chaos.history import HistoryWriter
 from chaos.live import Live
 from chaos.resources import Resources
+from chaos.waiting import Waiting, interrupt
 from chaos.watch import Watch
 from chaos.workload import Workload
+
+RESIDUE = ("workers", "actors", "placement_groups")
+"""What a job must not leave behind on a cluster."""
 
 GONE_S = 10.0
 """How long after the end of a training script its processes, actors and placement groups may take to go."""
@@ -32,7 +37,9 @@ GONE_S = 10.0
 class Conduct:
     """One run of a workload under a plan, on a cluster that is up.
 
-    ``recovers``: whether training is expected to go on after the last fault.
+    ``recovers``: whether training is expected to go on after the last fault. ``waits_s``: seconds for which the job is
+    watched as it waits for capacity, and then interrupted; 0 for a job that is to end by itself. ``left_nothing``:
+    whether the cluster was seen to be as before, once the run is over.
     """
 
     directory: Path
@@ -42,6 +49,8 @@ class Conduct:
     writer: HistoryWriter
     deadline_s: float
     recovers: bool = True
+    waits_s: float = 0.0
+    left_nothing: bool = field(default=False, init=False)
     live: Live = field(default_factory=Live)
     driver: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _watch: Watch | None = field(default=None, init=False)
@@ -49,10 +58,11 @@ class Conduct:
 
     def __post_init__(self) -> None:
         self.writer.observe(self.live)
-        self._attacks = Attacks(self.plan, self.writer, self.cluster.ledger)
+        self._attacks = Attacks(self.plan, self.writer, self.cluster)
         self._confirm = Confirm(self.plan, self.writer)
-        self._resources = Resources(self.writer, self.cluster.ledger)
-        for observer in (self._confirm, self._attacks, self._resources):
+        self._eyes = Eyes(self.cluster, self.writer)
+        self.waiting = Waiting(self.writer)
+        for observer in (self._confirm, self._attacks, Resources(self.writer, self.cluster.ledger), self.waiting):
             self.writer.observe(observer)
 
     @property
@@ -64,12 +74,13 @@ class Conduct:
     def run(self) -> bool:
         """Go through the phases; True when all reached their goals. The driver has ended, or is ended, on return."""
         try:
-            reached = all(self._phase(phase) for phase in PHASES)
+            reached = all(self._phase(phase) for phase in PHASES if phase is not wait or self.waits_s)
             self._end()
             self._look_for_residue()
             return reached
         finally:
             self._end()
+            self._eyes.close()
             if self._watch is not None:
                 self._watch.close()
 
@@ -89,8 +100,14 @@ class Conduct:
         self.driver = self.workload.launch(self.cluster.client_environment(), self.plan.write(), log)
         self.writer.emit("workload.start", data={"pid": self.driver.pid})
         deadline = time.monotonic() + self.deadline_s
-        ticks = (self._attacks.tick, self._confirm.tick)
+        if self._hits_nodes():
+            self._eyes.open()
+        ticks = (self._eyes.tick, self._attacks.tick, self._confirm.tick)
         self._watch = Watch(self.directory, self.writer, self.driver, deadline, ticks)
+
+    def _hits_nodes(self) -> bool:
+        known = [all_faults()[injection.fault] for injection in self.plan.injections]
+        return any(issubclass(fault, Attack) and fault.on_node for fault in known)
 
     def _end(self) -> None:
         """Heal what still goes on, end a driver that still runs; once."""
@@ -109,7 +126,9 @@ class Conduct:
         if self._watch is None:
             return
         workers = [{"rank": event.rank, "pid": event.pid} for event in self.watch.gone(GONE_S)]
-        self.writer.emit("residue.checked", data={"workers": workers, **self.cluster.left_behind(GONE_S)})
+        left = {"workers": workers, **self.cluster.left_behind(GONE_S)}
+        self.left_nothing = "error" not in left and not any(left[key] for key in RESIDUE)
+        self.writer.emit("residue.checked", data=left)
 
     def drain(self) -> None:
         """Take in what the cluster's processes wrote until their own end; their files are not needed any more."""
@@ -145,6 +164,14 @@ def recover(run: Conduct) -> bool:
     return run.watch.until(lambda: run.live.attempt > last and run.live.step >= goal)
 
 
+def wait(run: Conduct) -> bool:
+    """A job that lacks capacity is watched as it waits, and then interrupted."""
+    assert run.driver is not None
+    run.waiting.measure(run.watch, run.waits_s)
+    interrupt(run.driver, run.watch, run.writer)
+    return True
+
+
 def finish(run: Conduct) -> bool:
     """The training script has ended."""
     assert run.driver is not None
@@ -153,4 +180,4 @@ def finish(run: Conduct) -> bool:
     return driver.poll() is not None
 
 
-PHASES = (launch, steady, inject, recover, finish)
+PHASES = (launch, steady, inject, recover, wait, finish)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from chaos.exits import UsageError
 
@@ -17,10 +18,12 @@ class Inventory:
     """The world that a target is resolved in: workers, ``per_node`` of them on each node.
 
     Ray Train gives the workers of one node ranks in a row; which node comes first differs from attempt to attempt.
+    ``labels``: Ray's labels of a node, by its name.
     """
 
     workers: int
     per_node: int = 1
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -110,6 +113,37 @@ class NodeOf(Target):
 
 
 @dataclass(frozen=True)
+class Label(Target):
+    """Whichever worker runs on a node with that label, for each such node."""
+
+    key: str
+    value: str
+
+    def resolve(self, world: Inventory, source: random.Random) -> tuple[Hit, ...]:
+        """The nodes with that label."""
+        return tuple(name for name in world.nodes if world.labels.get(name, {}).get(self.key) == self.value)
+
+    def __str__(self) -> str:
+        return f"a worker of each node labelled {self.key}={self.value}"
+
+
+@dataclass(frozen=True)
+class OtherNodes(Target):
+    """One rank for each node that does not hold a given rank."""
+
+    rank: int = 0
+
+    def resolve(self, world: Inventory, source: random.Random) -> tuple[Hit, ...]:
+        """The first rank of each of those nodes."""
+        Rank(self.rank).resolve(world, source)
+        firsts = {world.neighbours(rank)[0] for rank in range(world.workers)}
+        return tuple(sorted(firsts - {world.neighbours(self.rank)[0]}))
+
+    def __str__(self) -> str:
+        return f"a rank of each node but that of rank {self.rank}"
+
+
+@dataclass(frozen=True)
 class Some(Target):
     """``k`` of the ranks of another target, drawn from the seed; fewer where there are fewer."""
 
@@ -130,7 +164,7 @@ class Some(Target):
         return f"{self.k} at random of {self.among}"
 
 
-TARGETS = (Rank, All, Node, NodeOf, Some)
+TARGETS = (Rank, All, Node, NodeOf, OtherNodes, Label, Some)
 
 
 def resolve(target: Target, world: Inventory, source: random.Random) -> tuple[Hit, ...]:

@@ -23,6 +23,8 @@ TIMEOUTS = {
         TimeOut("report", "RAY_TRAIN_COLLECTIVE_TIMEOUT_S", None, "a rank that does not come to the report barrier"),
         TimeOut("shutdown", "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S", 30.0, "a rank that does not leave its group"),
         TimeOut("poll", "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", 2.0, "how often the controller looks"),
+        TimeOut("start", "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", 60.0, "a group whose place is not there"),
+        TimeOut("preemption_poll", "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S", 5.0, "how often Ray looks for notices"),
     )
 }
 """By name, as scenarios set them (``poll``: the interval of the controller's polls)."""

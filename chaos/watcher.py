@@ -7,6 +7,7 @@ then the harness itself is stuck.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
@@ -27,8 +28,7 @@ LONGEST_S = 3600.0
 
 def watch(workspace: Path, ledger: Path, orphan_s: float = ORPHAN_S) -> None:
     """Wait as long as is due, then heal; return at once when somebody else has healed."""
-    account = Account.read(ledger)
-    expired = _outlives(account)
+    expired = _outlives(ledger)
     end = 0.0 if expired else time.monotonic() + orphan_s
     while workspace.exists() and time.monotonic() < end:
         time.sleep(LOOK_S)
@@ -36,8 +36,9 @@ def watch(workspace: Path, ledger: Path, orphan_s: float = ORPHAN_S) -> None:
         heal_run(workspace, even_if_owned=expired)
 
 
-def _outlives(account: Account) -> bool:
-    """Wait for the end of the owner; True when it still lives at the end of the run's time."""
+def _outlives(ledger: Path) -> bool:
+    """Wait for the end of the owner; True when it still lives at the end of the run's time, which may be extended."""
+    account = Account.read(ledger)
     try:
         handle = os.pidfd_open(account.owner.pid)
     except ProcessLookupError:
@@ -50,6 +51,8 @@ def _outlives(account: Account) -> bool:
         while (left := account.left_s) > 0:
             if poll.poll(min(left, LONGEST_S) * 1000):
                 return False
+            with contextlib.suppress(OSError, ValueError):  # deleted meanwhile: what was read last holds
+                account = Account.read(ledger)
         return account.owner.alive()
     finally:
         os.close(handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chaos.history import Event, History
@@ -39,6 +40,11 @@ class Attempt:
         return min(done.values(), default=0)
 
     @property
+    def resumed(self) -> int:
+        """The step that the group went on from, the earliest of its ranks'; one not known counts as 0."""
+        return min((steps or 0 for steps in self.resume_steps.values()), default=0)
+
+    @property
     def checkpoints_given(self) -> dict[int, str | None]:
         """The checkpoint that Ray Train handed to each rank, by directory name; None for none."""
         return {rank: event.data["checkpoint"] for rank, event in self.starts.items()}
@@ -55,6 +61,8 @@ def attempts_of(history: History) -> list[Attempt]:
     for event in history:
         if event.attempt is not None and event.kind not in ("controller.state", "controller.decision"):
             _take(found.setdefault(event.attempt, Attempt(event.attempt)), event)
+    for attempt in found.values():
+        _forget_failed_start(attempt)
     return [found[number] for number in sorted(found) if found[number].starts]
 
 
@@ -86,17 +94,33 @@ def _take(attempt: Attempt, event: Event) -> None:
             by_rank[kind].setdefault(event.rank, event)
 
 
+def _forget_failed_start(attempt: Attempt) -> None:
+    """Drop the ranks of a larger group that failed to start and left its number to this smaller one."""
+    for rank in [rank for rank in attempt.starts if rank >= attempt.world_size > 0]:
+        del attempt.starts[rank]
+        attempt.exits.pop(rank, None)
+
+
 def effective_steps(attempts: list[Attempt]) -> dict[int, list[Event]]:
     """The effective history of each rank: after a rollback, re-executed steps replace the lost ones.
 
-    An attempt takes back every step beyond the one that it resumed from.
+    An attempt takes back every step beyond the one that it resumed from, on all ranks that there ever were: a rank that
+    a smaller group no longer has loses its steps as well.
     """
-    kept: dict[int, list[Event]] = defaultdict(list)
+    kept: dict[int, list[Event]] = {}
     for attempt in attempts:
-        for rank, resumed in attempt.resume_steps.items():
-            kept[rank] = [event for event in kept[rank] if (event.step or 0) <= (resumed or 0)]
-            kept[rank] += attempt.steps.get(rank, [])
-    return dict(kept)
+        kept = {rank: [e for e in events if (e.step or 0) <= attempt.resumed] for rank, events in kept.items()}
+        for rank, events in attempt.steps.items():
+            kept[rank] = kept.get(rank, []) + events
+    return kept
+
+
+def by_step(kept: Mapping[int, list[Event]]) -> dict[int, list[Event]]:
+    """The same events by step instead of rank, in the order of steps."""
+    found: dict[int, list[Event]] = defaultdict(list)
+    for event in (event for events in kept.values() for event in events):
+        found[event.step or 0].append(event)
+    return dict(sorted(found.items()))
 
 
 def commits_before(attempts: list[Attempt], number: int) -> list[Event]:

@@ -1,33 +1,175 @@
-"""Restarts against the budgets that the job was given, and the errors that they or the job's end are due to."""
+"""Restarts by class against the budgets that the job was given, and the errors that they or its end are due to."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
 
+from chaos.history import Event
 from metrics.recovery import incidents
 from metrics.verdict import Case, Finding, Verdict
+
+
+class Reason(StrEnum):
+    """Why the worker group began anew."""
+
+    FAILURE = "failure"
+    """An error of a worker or of the group's start: Ray charges it to ``max_failures``."""
+    PREEMPTION = "preemption"
+    """A node was about to be taken away: Ray charges it to ``max_preemption_failures``."""
+    RESIZE = "resize"
+    """The job takes more or fewer workers: no restart, and nothing is charged for it."""
+
+
+def reasons(case: Case) -> list[Reason]:
+    """Why each attempt beyond the first began, in order: from what the controller did since the one before."""
+    states = case.history.select("controller.state")
+    return [
+        _reason([e for e in states if before.number <= (e.attempt or 0) < after.number])
+        for before, after in itertools.pairwise(case.attempts)
+    ]
+
+
+def _reason(changes: Sequence[Event]) -> Reason:
+    """A preemption that ends in another error than its own is charged as a failure, as Ray does."""
+    if any(e.data["to"] == "RESIZING" for e in changes):
+        return Reason.RESIZE
+    causes = [
+        e.data.get("error", "PreemptionError" if e.data["from"] == "PREEMPTING" else "")
+        for e in changes
+        if e.data["to"] == "RESTARTING"
+    ]
+    return Reason.PREEMPTION if "PreemptionError" in causes else Reason.FAILURE
+
+
+def failed_starts(case: Case) -> list[Event]:
+    """The changes of state by which the controller gave up a group that never came up, to ask for one again.
+
+    A group that came up and broke in the rendezvous is none of them: it was an attempt, and costs a restart.
+    """
+    failed, up = [], False
+    for event in case.history:
+        if event.kind == "attempt.start":
+            up = True
+        elif event.kind == "controller.state" and event.data["to"] == "SCHEDULING":
+            up = False
+        elif event.kind == "controller.state" and event.data["to"] == "RESCHEDULING" and not up:
+            failed.append(event)
+    return failed
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How often the group began anew, and why; how often it failed to; and what the controller decided.
+
+    ``awaited``: restarts that were decided on and that the job still waited for when it was last looked at, 0 or 1.
+    """
+
+    reasons: tuple[Reason, ...]
+    failed_starts: int
+    awaited: int
+    decisions: tuple[str, ...]
+
+    @property
+    def failures(self) -> int:
+        """New beginnings because of a failure."""
+        return self.reasons.count(Reason.FAILURE)
+
+    @property
+    def preemptions(self) -> int:
+        """New beginnings because of a preemption."""
+        return self.reasons.count(Reason.PREEMPTION)
+
+    @property
+    def restarts(self) -> int:
+        """New beginnings that the controller decided on because of an error: all but resizes."""
+        return self.failures + self.preemptions
+
+    @property
+    def retries(self) -> int:
+        """Decisions to retry that were due to a group that had come up, and that another one followed."""
+        return self.decisions.count("RETRY") - self.failed_starts - self.awaited
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """All of it, as a finding shows it."""
+        told = {"restarts": self.restarts, "classes": list(self.reasons), "failed_starts": self.failed_starts}
+        return {**told, "decisions": list(self.decisions)}
+
+    def __str__(self) -> str:
+        """Only what there was beside plain restarts is told apart."""
+        told = counted(self.restarts, "restart")
+        if self.preemptions:
+            told += f" ({counted(self.failures, 'failure')}, {counted(self.preemptions, 'preemption')})"
+        rest = (self.reasons.count(Reason.RESIZE), "resize"), (self.failed_starts, "failed start")
+        others = [counted(number, what) for number, what in rest if number]
+        others += ["one more still waited for"] if self.awaited else []
+        return f"{', '.join([told, *others])}; the controller decided {_told(self.decisions)}"
+
+
+def tally(case: Case) -> Tally:
+    """Count what a run's history tells of new beginnings."""
+    decisions = (str(e.data["decision"]) for e in case.history.select("controller.decision"))
+    return Tally(tuple(reasons(case)), len(failed_starts(case)), _awaited(case), tuple(decisions))
+
+
+def _awaited(case: Case) -> int:
+    """Whether the job was seen waiting, and the last group it had was given up."""
+    last = case.attempts[-1].number if case.attempts else 0
+    changes = case.history.select("controller.state")
+    given_up = any(e.data["to"] == "RESTARTING" and (e.attempt or 0) >= last for e in changes)
+    return int(given_up and case.history.first("probe.waiting") is not None)
 
 
 def check(case: Case, times: int | None = None) -> Finding:
     """The worker group restarted exactly as often as it should, each time by the controller's own decision.
 
-    ``times``: how often; None for once for each attempt that faults have hit.
+    ``times``: how often; None for once for each attempt that faults have hit. Resizes and failed starts are none;
+    failures and preemptions have a budget each.
     """
-    name = "restarts"
+    name, found = "restarts", tally(case)
     wanted = len(incidents(case)) if times is None else times
     started = case.history.first("controller.start")
     budget = started.data["max_failures"] if started else None
+    spare = _endless(started.data.get("max_preemption_failures")) if started else None
     why = ", one for each attempt that faults hit" if times is None else ""
-    expected = f"{wanted} restart{'s' if wanted != 1 else ''}{why}, of {_shown(budget)} allowed"
+    expected = f"{counted(wanted, 'restart')}{why}, of {_shown(budget)} allowed"
+    expected += f", and {_shown(spare)} of preemptions" if found.preemptions else ""
     if started is None or not case.attempts:
         return Finding(name, Verdict.UNKNOWN, expected, "the controller was not seen")
-    restarts = len(case.attempts) - 1
-    decisions = [e.data["decision"] for e in case.history.select("controller.decision")]
-    evidence = {"restarts": restarts, "budget": budget, "decisions": decisions}
-    seen = f"{restarts} restart{'s' if restarts != 1 else ''}; the controller decided {_told(decisions)}"
-    within = budget is not None and (budget == -1 or restarts <= budget)
-    good = within and restarts == wanted == decisions.count("RETRY")
-    return Finding(name, Verdict.PASS if good else Verdict.FAIL, expected, seen, evidence=evidence)
+    within = _covers(budget, found.failures) and _covers(spare, found.preemptions)
+    good = within and found.restarts == wanted == found.retries
+    evidence = found.evidence | {"budget": budget} | ({"preemption_budget": spare} if found.preemptions else {})
+    return Finding(name, Verdict.PASS if good else Verdict.FAIL, expected, str(found), evidence=evidence)
+
+
+def check_preemptions(case: Case, times: int) -> Finding:
+    """So many restarts, and no more, were due to preemptions."""
+    name, expected = "preemptions", f"{counted(times, 'restart')} because of preemptions"
+    if not case.attempts or not case.history.select("controller.state"):
+        return Finding(name, Verdict.UNKNOWN, expected, "the controller was not seen")
+    found = reasons(case)
+    seen = f"{found.count(Reason.PREEMPTION)} of {counted(len(found), 'new beginning')}"
+    evidence = {"classes": list(found)}
+    verdict = Verdict.PASS if found.count(Reason.PREEMPTION) == times else Verdict.FAIL
+    return Finding(name, verdict, expected, seen, evidence=evidence)
+
+
+def check_worlds(case: Case, worlds: Sequence[int]) -> Finding:
+    """The attempts had these world sizes, in this order."""
+    name, expected = "world-sizes", f"attempts of {_listed(worlds)} workers"
+    sizes = [attempt.world_size for attempt in case.attempts]
+    if not sizes or 0 in sizes:
+        missing = f"the start of attempt {case.attempts[sizes.index(0)].number}" if sizes else "any attempt"
+        return Finding(name, Verdict.UNKNOWN, expected, f"no event tells {missing}")
+    why = reasons(case)
+    seen = ", ".join([str(sizes[0]), *(f"{size} after a {r}" for size, r in zip(sizes[1:], why, strict=True))])
+    evidence = {"world_sizes": sizes, "classes": list(why)}
+    verdict = Verdict.PASS if sizes == list(worlds) else Verdict.FAIL
+    return Finding(name, verdict, expected, seen, evidence=evidence)
 
 
 def check_failed(case: Case, error: str) -> Finding:
@@ -58,10 +200,29 @@ def check_named(case: Case, error: str) -> Finding:
     return Finding(name, Verdict.PASS if good else Verdict.FAIL, expected, seen, evidence=evidence)
 
 
-def _told(decisions: list[str]) -> str:
+def counted(number: int, what: str) -> str:
+    """A number of things, in words: 1 restart, 2 restarts."""
+    return f"{number} {what}{'s' if number != 1 else ''}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _told(decisions: Sequence[str]) -> str:
     """Decisions in a row as one: RETRY 5 times, RAISE."""
     runs = [(word, len(list(same))) for word, same in itertools.groupby(decisions)]
     return ", ".join(word if count == 1 else f"{word} {count} times" for word, count in runs) or "nothing"
+
+
+def _endless(budget: int | None) -> int:
+    """A budget that was not told, as by a Ray that knows none for preemptions, has no end."""
+    return -1 if budget is None else budget
+
+
+def _covers(budget: int | None, spent: int) -> bool:
+    """Whether a budget is known and not overdrawn; -1 is one without end."""
+    return budget is not None and (budget == -1 or spent <= budget)
 
 
 def _shown(budget: int | None) -> str:

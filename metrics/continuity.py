@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from chaos.history import Event
-from metrics.attempts import Attempt, commits_before, effective_steps
+from metrics.attempts import Attempt, by_step, commits_before, effective_steps
 from metrics.recovery import cut_short, quick_step_seconds, recoveries
 from metrics.verdict import Case, Finding, Verdict
 
@@ -83,20 +84,74 @@ def check_lost_steps(case: Case, steps: int | None = None) -> Finding:
 
 
 def check_steps(case: Case) -> Finding:
-    """In the effective history every rank completes each step once, in order, from the first to its last."""
-    name, expected = "steps", "every rank completes each step once, in order, without a gap"
+    """In the effective history each step is done once, in order, by every rank of the group that made it."""
+    name, expected = "steps", "each step once, in order, on every rank of the group that made it"
     kept = effective_steps(case.attempts)
-    if not any(kept.values()):
+    steps, worlds = by_step(kept), _worlds(case)
+    if not steps:
         return Finding(name, Verdict.UNKNOWN, expected, "no step was seen")
+    for wanted, (step, events) in enumerate(steps.items(), 1):
+        gap = "" if step == wanted else f"no rank completed step {wanted}, and step {step} follows"
+        if odd := gap or _odd_step(events, worlds):
+            return Finding(name, Verdict.FAIL, expected, odd)
     for rank, events in sorted(kept.items()):
-        for wanted, event in enumerate(events, 1):
-            if event.step != wanted:
-                seen = f"rank {rank}: step {event.step} where {wanted} was due, in attempt {event.attempt}"
+        for before, after in itertools.pairwise(events):
+            if (after.step or 0) <= (before.step or 0):
+                seen = f"rank {rank}: step {after.step} after step {before.step}, in attempt {after.attempt}"
                 return Finding(name, Verdict.FAIL, expected, seen)
-    lengths = {rank: len(events) for rank, events in kept.items()}
-    if len(set(lengths.values())) > 1:
-        return Finding(name, Verdict.FAIL, expected, f"ranks end at different steps: {lengths}")
-    return Finding(name, Verdict.PASS, expected, f"{next(iter(lengths.values()))} steps on {len(lengths)} ranks")
+    if dark := sorted({e.attempt or 0 for events in steps.values() for e in events if not worlds[e.attempt or 0]}):
+        return Finding(name, Verdict.UNKNOWN, expected, f"the world size of attempt {dark[0]} was not recorded")
+    return Finding(name, Verdict.PASS, expected, f"{len(steps)} steps, {_told_worlds(steps, worlds)}")
+
+
+def _worlds(case: Case) -> dict[int, int]:
+    """World size by attempt; 0 where it was not recorded."""
+    return {attempt.number: attempt.world_size for attempt in case.attempts}
+
+
+def _odd_step(events: list[Event], worlds: Mapping[int, int]) -> str:
+    """What is wrong with a step: made by two groups, double on a rank, or not on every rank; empty when nothing is."""
+    step = events[0].step
+    made = sorted({event.attempt or 0 for event in events})
+    if len(made) > 1:
+        return f"step {step} was completed in attempts {' and '.join(map(str, made))}"
+    ranks = Counter(event.rank or 0 for event in events)
+    where = f"step {step} of attempt {made[0]}, world size {worlds[made[0]]}"
+    if double := sorted(rank for rank, count in ranks.items() if count > 1):
+        return f"{where}: rank {double[0]} completed it {ranks[double[0]]} times"
+    world = set(range(worlds[made[0]]))
+    if lacking := sorted(world - ranks.keys()):
+        return f"{where}: rank {lacking[0]} did not complete it"
+    if world and (foreign := sorted(ranks.keys() - world)):
+        return f"{where}: there is no rank {foreign[0]}, which completed it"
+    return ""
+
+
+def _told_worlds(steps: Mapping[int, list[Event]], worlds: Mapping[int, int]) -> str:
+    """The world sizes that made these steps, in order: "world sizes 3, 2, 3"."""
+    sizes = [size for size, _ in itertools.groupby(worlds[events[0].attempt or 0] for events in steps.values())]
+    return f"world size{'s' if len(sizes) > 1 else ''} {', '.join(map(str, sizes))}"
+
+
+def check_batch(case: Case) -> Finding:
+    """Every effective step consumes as many samples over all ranks as the others, whatever the world size.
+
+    The number that most steps consume is taken for the right one.
+    """
+    name, expected = "global-batch", "as many samples in each step as in every other, whatever the world size"
+    steps, worlds = by_step(effective_steps(case.attempts)), _worlds(case)
+    counts = {step: sample_ids(events).total() for step, events in steps.items()}
+    if not any(counts.values()):
+        return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no samples (observe.samples)")
+    ((usual, _),) = Counter(count for count in counts.values() if count).most_common(1)
+    odd = next((step for step, count in counts.items() if count != usual), None)
+    if odd is None:
+        seen = f"{usual} samples in each of {len(steps)} steps, {_told_worlds(steps, worlds)}"
+        return Finding(name, Verdict.PASS, expected, seen, evidence={"samples": usual})
+    size = worlds[steps[odd][0].attempt or 0]
+    seen = f"step {odd} consumed {counts[odd]} samples at world size {size}, most steps {usual}"
+    evidence = {"samples": usual, "step": odd, "consumed": counts[odd], "world_size": size}
+    return Finding(name, Verdict.FAIL, expected, seen, evidence=evidence)
 
 
 def sample_ids(events: Iterable[Event]) -> Counter[int]:
@@ -111,7 +166,7 @@ def check_samples(case: Case) -> Finding:
     counts = sample_ids(event for events in kept.values() for event in events)
     if not counts:
         return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no samples (observe.samples)")
-    steps = _samples_by_step(kept)
+    steps = [sample_ids(events) for events in by_step(kept).values()]
     size = case.record.epoch_samples or max(counts) + 1
     # A workload that reads in the order of ids begins with the first of them; then each step tells what is due next.
     in_order = case.record.epoch_samples and steps[0] == Counter(range(steps[0].total()))
@@ -123,14 +178,6 @@ def check_samples(case: Case) -> Finding:
     replayed = _replayed(case.attempts)
     seen = f"{len(counts)} samples, {epochs} epoch{'s' if epochs > 1 else ''}; {replayed} replayed after rollback"
     return Finding(name, Verdict.PASS, expected, seen, evidence={"samples": len(counts), "replayed": replayed})
-
-
-def _samples_by_step(kept: Mapping[int, list[Event]]) -> list[Counter[int]]:
-    """The samples of each step over all ranks, in the order of steps."""
-    by_step: dict[int, list[Event]] = defaultdict(list)
-    for event in (e for events in kept.values() for e in events):
-        by_step[event.step or 0].append(event)
-    return [sample_ids(by_step[step]) for step in sorted(by_step)]
 
 
 def _odd_in_order(steps: list[Counter[int]], size: int) -> tuple[list[int], list[int]]:

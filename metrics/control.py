@@ -1,10 +1,21 @@
-"""Against the control run: the same seed and configuration, no fault. Whatever differs, the fault changed."""
+"""Against the control run: the same seed and configuration, no fault. Whatever differs, the fault changed.
+
+Bitwise where the world size never changed. Across a resize sums are taken in another order, so values are compared
+within a tolerance: the trajectory by step over all ranks, the state by its numbers in the checkpoints on disk.
+"""
 
 from __future__ import annotations
 
-from chaos.history import Event
-from metrics.attempts import Attempt, effective_steps
-from metrics.checkpoints.content import differing, saved_parts
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.history import Event, History
+from metrics.attempts import Attempt, by_step, effective_steps
+from metrics.checkpoints.content import differing, saved_parts, storage_of
+from metrics.checkpoints.dcp import BadCheckpoint
+from metrics.checkpoints.values import Gap, distance, gaps
+from metrics.continuity import sample_ids
 from metrics.verdict import Case, Finding, Verdict
 
 
@@ -30,11 +41,21 @@ def _without_control(case: Case, name: str, expected: str) -> Finding | None:
     return Finding(name, Verdict.UNKNOWN, expected, reason) if reason else None
 
 
-def check_trajectory(case: Case) -> Finding:
-    """Loss, learning rate and samples of every effective step equal the control run's, on every rank, bitwise."""
+def check_trajectory(case: Case, within: float | None = None) -> Finding:
+    """Loss, learning rate and samples of every effective step equal the control run's, on every rank, bitwise.
+
+    With ``within`` they are compared by step: mean loss and mean learning rate over the ranks must differ by no more,
+    the samples of all ranks together must be the same.
+    """
     name, expected = "trajectory", "loss, learning rate and samples of each step equal the control run's"
+    if within is not None:
+        expected = f"mean loss, learning rate and samples of each step equal the control run's, within {within:g}"
     if finding := _without_control(case, name, expected):
         return finding
+    return _same_trajectory(case, name, expected) if within is None else _near_trajectory(case, name, expected, within)
+
+
+def _same_trajectory(case: Case, name: str, expected: str) -> Finding:
     ours, theirs = _by_rank_and_step(case.attempts), _by_rank_and_step(case.control_attempts)
     both = sorted(ours.keys() & theirs.keys(), key=lambda key: (key[1], key[0]))
     if not both:
@@ -58,14 +79,83 @@ def _by_rank_and_step(attempts: list[Attempt]) -> dict[tuple[int, int], Event]:
     return {(rank, e.step or 0): e for rank, events in effective_steps(attempts).items() for e in events}
 
 
-def check_state(case: Case) -> Finding:
-    """Weights, optimizer, schedule, random states and position saved after the fault equal the control run's."""
+@dataclass(frozen=True)
+class StepGap:
+    """How far one quantity of a step is from the control run's; infinite where only one side told it, or no number."""
+
+    step: int
+    field: str
+    mine: float | None
+    control: float | None
+
+    @property
+    def apart(self) -> float:
+        """The absolute difference, in the quantity's own unit."""
+        if self.mine is None or self.control is None:
+            return 0.0 if self.mine is self.control else math.inf
+        return distance(self.mine, self.control)
+
+
+def _near_trajectory(case: Case, name: str, expected: str, within: float) -> Finding:
+    ours, theirs = (by_step(effective_steps(attempts)) for attempts in (case.attempts, case.control_attempts))
+    both = sorted(ours.keys() & theirs.keys())
+    if not both:
+        return Finding(name, Verdict.UNKNOWN, expected, "no step to compare")
+    found = [StepGap(s, f, _mean(ours[s], f), _mean(theirs[s], f)) for s in both for f in ("loss", "lr")]
+    largest = max(found, key=lambda gap: gap.apart)
+    evidence = {"largest": largest.apart, "of": largest.field, "step": largest.step}
+    most = _largest(largest.apart, f"{largest.field} of step {largest.step}")
+    if odd := _first_difference(ours, theirs, found, within):
+        return Finding(name, Verdict.FAIL, expected, f"{odd}; {most}", evidence=evidence)
+    if all(gap.mine is None for gap in found if gap.field == "loss"):
+        return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no loss (observe.loss)")
+    if lone := sorted(ours.keys() ^ theirs.keys()):
+        return Finding(name, Verdict.FAIL, expected, f"only one of the two runs has step {lone[0]}", evidence=evidence)
+    seen = f"{len(both)} steps equal within {within:g}; {most}"
+    return Finding(name, Verdict.PASS, expected, seen, evidence=evidence)
+
+
+def _largest(apart: float, what: str) -> str:
+    return f"largest difference {apart:.3g}, {what}" if apart else "no difference"
+
+
+def _mean(events: list[Event], field: str) -> float | None:
+    """The mean over the ranks that told it; None where none did."""
+    told = [event.data[field] for event in events if event.data[field] is not None]
+    return sum(told) / len(told) if told else None
+
+
+def _first_difference(
+    ours: dict[int, list[Event]], theirs: dict[int, list[Event]], found: list[StepGap], within: float
+) -> str:
+    """The first step at which a quantity or the samples differ, as a sentence; empty when none does."""
+    for gap in found:
+        if gap.apart > within:
+            return f"first difference at step {gap.step}: {gap.field} {gap.mine}, control {gap.control}"
+        mine, control = sample_ids(ours[gap.step]), sample_ids(theirs[gap.step])
+        if mine != control:
+            only, lacking = sorted((mine - control).elements()), sorted((control - mine).elements())
+            return f"first difference at step {gap.step}: samples too many {only[:5]}, too few {lacking[:5]}"
+    return ""
+
+
+def check_state(case: Case, within: float | None = None) -> Finding:
+    """Weights, optimizer, schedule, random states and position saved after the fault equal the control run's.
+
+    With ``within`` the newest checkpoint on disk is compared with the control run's of the same step: floats, in
+    tensors and beside them, must differ by no more, all else, random states among it, must be equal.
+    """
     name, expected = "control-state", "state saved after the fault equals the control run's, bitwise"
+    if within is not None:
+        expected = f"all values of the newest checkpoint equal the control run's of the same step, within {within:g}"
     if finding := _without_control(case, name, expected):
         return finding
+    return _same_state(case, name, expected) if within is None else _near_state(case, name, expected, within)
+
+
+def _same_state(case: Case, name: str, expected: str) -> Finding:
     control = saved_parts(case.control_attempts)
-    restarted = [attempt for attempt in case.attempts if attempt.number > 0]
-    after = saved_parts(restarted or case.attempts)
+    after = saved_parts(_after_fault(case))
     compared = [(key, step) for key in sorted(after, key=lambda key: key[1]) for step in [key[1]] if step]
     pieces = 0
     for key, step in compared:
@@ -80,3 +170,58 @@ def check_state(case: Case) -> Finding:
         return Finding(name, Verdict.UNKNOWN, expected, "no state was told after the fault (observe.state)")
     steps = ", ".join(str(step) for _, step in compared)
     return Finding(name, Verdict.PASS, expected, f"{pieces} pieces equal, bitwise, at step {steps}")
+
+
+def _after_fault(case: Case) -> list[Attempt]:
+    """The attempts that restarted; all where none did."""
+    return [attempt for attempt in case.attempts if attempt.number > 0] or case.attempts
+
+
+def _near_state(case: Case, name: str, expected: str, within: float) -> Finding:
+    assert case.control is not None
+    ours = _on_disk(case.directory, case.history, _after_fault(case))
+    theirs = _on_disk(case.directory / "control", case.control, case.control_attempts)
+    both = sorted(ours.keys() & theirs.keys())
+    if not both:
+        return Finding(name, Verdict.UNKNOWN, expected, _why_no_pair(ours, theirs), where="control/storage")
+    step = both[-1]
+    where = f"storage/{ours[step].parent.name}/{ours[step].name}"
+    try:
+        found = gaps(ours[step], theirs[step])
+    except BadCheckpoint as error:
+        seen = f"the control run's checkpoint of step {step} cannot be read: {error}"
+        return Finding(name, Verdict.UNKNOWN, expected, seen, where="control/storage")
+    return _judged(name, expected, step, where, found, within)
+
+
+def _on_disk(directory: Path, history: History, attempts: list[Attempt]) -> dict[int, Path]:
+    """The committed checkpoints that are on disk, by step."""
+    storage = storage_of(directory, history)
+    commits = [commit for attempt in attempts for commit in attempt.commits if commit.step is not None]
+    folders = {commit.step or 0: storage / str(commit.data["checkpoint"]) for commit in commits} if storage else {}
+    return {step: folder for step, folder in folders.items() if folder.is_dir()}
+
+
+def _why_no_pair(ours: dict[int, Path], theirs: dict[int, Path]) -> str:
+    """Why there are no two checkpoints to compare."""
+    if not ours:
+        return "no checkpoint that was committed after the fault is on disk"
+    if not theirs:
+        return "no checkpoint of the control run is on disk"
+    mine, control = (", ".join(map(str, sorted(found))) for found in (ours, theirs))
+    return f"no step of which both have a checkpoint on disk: the run of step {mine}, the control run of step {control}"
+
+
+def _judged(name: str, expected: str, step: int, where: str, found: list[Gap], within: float) -> Finding:
+    tensors = sum(gap.tensor for gap in found)
+    odd = [gap for gap in found if gap.apart > within]
+    if not odd and not tensors:
+        return Finding(name, Verdict.UNKNOWN, expected, f"the checkpoints of step {step} hold no tensor", where=where)
+    most = max(found, key=lambda gap: gap.apart)
+    counted = f"{tensors} tensors and {len(found) - tensors} other values"
+    seen = f"{counted} equal within {within:g} at step {step}; {_largest(most.apart, most.name)}"
+    evidence = {"step": step, "tensors": tensors, "largest": most.apart, "of": most.name}
+    if odd:
+        seen = f"at step {step}, {len(odd)} of {counted} differ, most {most}"
+        evidence["values"] = [gap.name for gap in odd[:20]]
+    return Finding(name, Verdict.FAIL if odd else Verdict.PASS, expected, seen, where=where, evidence=evidence)

@@ -12,183 +12,22 @@ from __future__ import annotations
 import ast
 import difflib
 import functools
-import inspect
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.exits import UsageError
-from metrics import budgets, continuity, control, detection, growth, recovery
+from metrics import budgets, continuity, control, detection, groups, growth, layers, recovery, waiting
 from metrics.checkpoints import content
-from metrics.verdict import Case, Check, Finding, Verdict, guarded
-
-NamedCheck = tuple[str, Check]
+from metrics.terms import TERMS as TERMS
+from metrics.terms import Bound, Quantity
+from metrics.terms import Either as Either
+from metrics.terms import Expectation as Expectation
+from metrics.terms import NamedCheck as NamedCheck
+from metrics.terms import term as _term
 
 SHOWN = 200
 """How much of a text that is not understood is repeated."""
 
-
-@dataclass(frozen=True)
-class Bound:
-    """``steps <= 10``: a quantity with its bound."""
-
-    name: str
-    sign: str
-    value: float
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A name that becomes a bound when compared: ``steps <= 10``, ``times == 3``."""
-
-    name: str
-
-    def __le__(self, value: float) -> Bound:
-        return Bound(self.name, "<=", value)
-
-    def __ge__(self, value: float) -> Bound:
-        return Bound(self.name, ">=", value)
-
-    def __eq__(self, value: object) -> Any:
-        return Bound(self.name, "==", value)  # type: ignore[arg-type]
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-steps, within, times, by = (Quantity(name) for name in ("steps", "within", "times", "by"))
-
-SIGNS = {"restarts.times": "==", "fails.error": "==", "names.error": "==", "beats_defaults.times": ">="}
-"""How settings are compared that are no upper bounds."""
-
-
-@dataclass(frozen=True)
-class Term:
-    """One word of an expectation with its settings, and the checks that it stands for."""
-
-    name: str
-    settings: tuple[tuple[str, Any], ...]
-    checks: tuple[NamedCheck, ...] = field(compare=False)
-
-    def __str__(self) -> str:
-        told = (f"{key}={value!r}" for key, value in self.settings)
-        return f"{self.name}({', '.join(told)})"
-
-
-@dataclass(frozen=True)
-class Either:
-    """Two expectations of which one must hold."""
-
-    first: Expectation
-    second: Expectation
-
-    @property
-    def name(self) -> str:
-        """By this name a user's own term replaces it."""
-        return "either"
-
-    @property
-    def checks(self) -> tuple[NamedCheck, ...]:
-        """One check, which passes when all checks of one side do."""
-        return (("either", self._check),)
-
-    def _check(self, case: Case) -> Finding:
-        expected = str(self)
-        sides = [[guarded(name, check, case) for name, check in side.checks] for side in (self.first, self.second)]
-        verdicts = [_worst(found) for found in sides]
-        if Verdict.PASS in verdicts:
-            held = verdicts.index(Verdict.PASS)
-            seen = f"{(self.first, self.second)[held]}: " + "; ".join(finding.seen for finding in sides[held])
-            return Finding("either", Verdict.PASS, expected, seen)
-        verdict = Verdict.UNKNOWN if Verdict.UNKNOWN in verdicts else Verdict.FAIL
-        seen = " / ".join(_first_bad(side) for side in sides)
-        return Finding("either", verdict, expected, seen)
-
-    def __str__(self) -> str:
-        return f"({self.first}) | ({self.second})"
-
-
-def _first_bad(findings: list[Finding]) -> str:
-    """What the finding that decides says."""
-    bad = next((f for f in findings if f.verdict is _worst(findings)), findings[0] if findings else None)
-    return f"{bad.check}: {bad.seen}" if bad else "nothing was checked"
-
-
-def _worst(findings: list[Finding]) -> Verdict:
-    verdicts = {finding.verdict for finding in findings}
-    return next((v for v in (Verdict.FAIL, Verdict.UNKNOWN, Verdict.PASS) if v in verdicts), Verdict.UNKNOWN)
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """A conjunction of terms."""
-
-    terms: tuple[Term | Either, ...]
-
-    def __and__(self, other: Expectation) -> Expectation:
-        return Expectation((*self.terms, *other.terms))
-
-    def __or__(self, other: Expectation) -> Expectation:
-        return Expectation((Either(self, other),))
-
-    @property
-    def checks(self) -> tuple[NamedCheck, ...]:
-        """The checks of all terms, in order."""
-        return tuple(check for term in self.terms for check in term.checks)
-
-    def but(self, other: Expectation) -> Expectation:
-        """This one, with the other's terms in place of its own of the same names, and beside the rest."""
-        theirs = {term.name: [t for t in other.terms if t.name == term.name] for term in other.terms}
-        kept: list[Term | Either] = []
-        for term in self.terms:
-            kept += theirs.pop(term.name, []) if term.name in {t.name for t in other.terms} else [term]
-        return Expectation((*kept, *(term for terms in theirs.values() for term in terms)))
-
-    def __str__(self) -> str:
-        lone = len(self.terms) == 1
-        return " & ".join(str(term) if lone or isinstance(term, Term) else f"({term})" for term in self.terms)
-
-
-TERMS: dict[str, Callable[..., Expectation]] = {}
-"""The words that an expectation is made of."""
-
-
-def _term(build: Callable[..., list[NamedCheck]]) -> Callable[..., Expectation]:
-    """Make a word of a function that turns settings into checks; settings may be given as bounds."""
-
-    @functools.wraps(build)
-    def word(*bounds: Bound, **settings: Any) -> Expectation:
-        known = inspect.signature(build).parameters
-        given = {**settings, **{bound.name: bound.value for bound in bounds}}
-        if len(given) < len(settings) + len(bounds):
-            raise UsageError(f"{build.__name__}: a value is given twice")
-        for name in given.keys() - known.keys():
-            raise UsageError(f"{build.__name__} knows no '{name}': it takes {', '.join(known) or 'nothing'}")
-        for bound in bounds:
-            wanted = SIGNS.get(f"{build.__name__}.{bound.name}", "<=")
-            if bound.sign != wanted:
-                raise UsageError(f"{bound.name} {bound.sign} {bound.value}: write {bound.name} {wanted} {bound.value}")
-        if lacking := [n for n, p in known.items() if p.default is inspect.Parameter.empty and n not in given]:
-            raise UsageError(f"{build.__name__} needs a value for '{lacking[0]}'")
-        _check_types(build.__name__, known, given)
-        told = tuple((name, value) for name, value in given.items() if value is not None)
-        return Expectation((Term(build.__name__, told, tuple(build(**given))),))
-
-    TERMS[build.__name__] = word
-    return word
-
-
-def _check_types(word: str, known: Any, given: dict[str, Any]) -> None:
-    for name, value in given.items():
-        kind = str(known[name].annotation)
-        if value is None and "None" in kind:
-            continue
-        right: tuple[type, ...] = (str,) if kind == "str" else (int,) if "int" in kind else (int, float)
-        if not isinstance(value, right) or isinstance(value, bool):
-            wanted = "a text in quotes" if str in right else "a number" if float in right else "a whole number"
-            raise UsageError(f"{word}({name}={value!r}): {name} is {wanted}")
-        if isinstance(value, (int, float)) and not 0 <= value < math.inf:
-            raise UsageError(f"{word}({name}={value!r}): {name} must be finite and not negative")
+steps, within, times, by, cpu = (Quantity(name) for name in ("steps", "within", "times", "by", "cpu"))
 
 
 @_term
@@ -228,15 +67,24 @@ def keeps_every_step() -> list[NamedCheck]:
 
 
 @_term
+def keeps_batch() -> list[NamedCheck]:
+    """Every step consumes the same number of samples over all ranks, whatever the world size."""
+    return [("global-batch", continuity.check_batch)]
+
+
+@_term
 def keeps_checkpoints() -> list[NamedCheck]:
     """The committed checkpoints that retention keeps are whole on disk."""
     return [("checkpoints", content.check_stored)]
 
 
 @_term
-def matches_control() -> list[NamedCheck]:
-    """Losses, samples and saved state equal those of a run without a fault, bitwise."""
-    return [("trajectory", control.check_trajectory), ("control-state", control.check_state)]
+def matches_control(within: float | None = None) -> list[NamedCheck]:
+    """Losses, samples and saved state equal those of a run without a fault: bitwise, or within that difference."""
+    return [
+        ("trajectory", functools.partial(control.check_trajectory, within=within)),
+        ("control-state", functools.partial(control.check_state, within=within)),
+    ]
 
 
 @_term
@@ -258,9 +106,64 @@ def beats_defaults(times: float) -> list[NamedCheck]:
 
 
 @_term
-def stays_flat(by: float = 0.25) -> list[NamedCheck]:
-    """Time, open files and memory grow by no more than that share over all restarts, processes not at all."""
-    return [("growth", functools.partial(growth.check, by=by))]
+def stays_flat(by: float = 0.25, files: float = 20.0) -> list[NamedCheck]:
+    """Time and memory grow by no more than that share over all restarts, open files by so many each, processes not."""
+    return [("growth", functools.partial(growth.check, by=by, files=files))]
+
+
+@_term
+def resizes(worlds: str) -> list[NamedCheck]:
+    """The attempts have these world sizes, one after the other, as in "3, 2, 3"."""
+    return [("world-sizes", functools.partial(budgets.check_worlds, worlds=_sizes(worlds)))]
+
+
+def _sizes(worlds: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in worlds.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(f"resizes(worlds={worlds!r}): write the world size of each attempt, as in '3, 2, 3'")
+    return tuple(map(int, parts))
+
+
+@_term
+def preempts(times: int) -> list[NamedCheck]:
+    """So many restarts, and no more, are due to preemptions."""
+    return [("preemptions", functools.partial(budgets.check_preemptions, times=times))]
+
+
+@_term
+def never_two_groups() -> list[NamedCheck]:
+    """No process of an older group completes a step once a newer group has started."""
+    return [("one-group", groups.check)]
+
+
+@_term
+def notices(within: float = 60.0) -> list[NamedCheck]:
+    """Ray's node health and the controller notice each loss of a node within so many seconds."""
+    return [("layers", functools.partial(layers.check, within=within))]
+
+
+@_term
+def reschedules(times: int) -> list[NamedCheck]:
+    """No more than so many groups fail to start for want of capacity."""
+    return [("rescheduling", functools.partial(layers.check_rescheduling, times=times))]
+
+
+@_term
+def idles(cpu: float = 0.5) -> list[NamedCheck]:
+    """While the job waits for capacity its controller uses at most that share of one core."""
+    return [("idle", functools.partial(waiting.check_idle, cpu=cpu))]
+
+
+@_term
+def interruptible(within: float = 20.0) -> list[NamedCheck]:
+    """Ctrl-C ends the training script within so many seconds."""
+    return [("interruptible", functools.partial(waiting.check_interruptible, within=within))]
+
+
+@_term
+def ignores_interrupt() -> list[NamedCheck]:
+    """Ctrl-C does not end the training script: a defect, which only a known issue should accept."""
+    return [("deaf", waiting.check_deaf)]
 
 
 HEALTHY = recovers() & restarts() & loses() & completes() & resumes()

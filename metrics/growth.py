@@ -28,20 +28,26 @@ def series(case: Case) -> dict[str, list[float]]:
     }
 
 
-def check(case: Case, by: float = 0.25) -> Finding:
-    """Over all restarts no series has grown by more than that share of its median.
+def check(case: Case, by: float = 0.25, files: float = 20.0) -> Finding:
+    """Over all restarts time and memory have not grown by more than that share of their medians.
 
-    A process more in every second restart is a leak whatever the share.
+    ``files``: how many open files more each restart may leave, over all processes. A process more in every second
+    restart is a leak whatever the share.
     """
     name = "growth"
-    expected = f"over all restarts, time, open files and memory grow by less than {by:.0%}, processes not at all"
+    expected = (
+        f"over all restarts, time and memory grow by less than {by:.0%}, open files by at most {files:g} a restart, "
+        "processes not at all"
+    )
     found = series(case)
     if short := [key for key, values in found.items() if len(values) < LEAST]:
         seen = f"{len(found[short[0]])} values of {short[0]}, {LEAST} are needed"
         return Finding(name, Verdict.UNKNOWN, expected, seen)
     grown = {key: slope(v) * (len(v) - 1) / statistics.median(v) for key, v in found.items()}
-    bad = [key for key, share in grown.items() if share > by and key != "processes"]
+    bad = [key for key in ("seconds", "rss_mib") if grown[key] > by]
+    bad += ["files"] if slope(found["files"]) > files else []
     bad += ["processes"] if slope(found["processes"]) >= 0.5 else []
     seen = ", ".join(f"{key.replace('_mib', '')} {share:+.1%}" for key, share in grown.items())
+    seen += f", {slope(found['files']):+.0f} files a restart"
     verdict = Verdict.FAIL if bad else Verdict.PASS
     return Finding(name, verdict, expected, f"{seen} over {len(found['seconds'])} restarts", evidence={"series": found})

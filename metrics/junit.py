@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -36,6 +37,31 @@ def write(summary: Summary, path: Path) -> None:
     root.append(suite)
     ET.indent(root)
     ET.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def merge(files: Iterable[Path], path: Path, errors: Mapping[str, str] = {}, skipped: Mapping[str, str] = {}) -> None:
+    """Write one file with the suites of many; one that is absent, or cannot be read, is an error of its own.
+
+    ``errors`` and ``skipped``: the runs that have no file, by name, with the reason.
+    """
+    root = ET.Element("testsuites")
+    for file in files:
+        try:
+            root.extend(ET.parse(file).getroot())
+        except (OSError, ET.ParseError) as error:
+            _without_file(root, "error", file.parent.name, str(error))
+    for tag, reasons in (("error", errors), ("skipped", skipped)):
+        for name, reason in reasons.items():
+            _without_file(root, tag, name, reason)
+    ET.indent(root)
+    ET.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def _without_file(root: ET.Element, tag: str, name: str, reason: str) -> None:
+    counts = {"tests": "1", "failures": "0", "errors": str(int(tag == "error")), "skipped": str(int(tag == "skipped"))}
+    suite = ET.SubElement(root, "testsuite", {"name": name, **counts})
+    case = ET.SubElement(suite, "testcase", classname=f"aftershock.{name}", name="run")
+    ET.SubElement(case, tag, message=_legal(reason))
 
 
 def _run_error(summary: Summary) -> str | None:

@@ -62,7 +62,7 @@ class Recovery:
 
     ``before``: the last step complete on all ranks before it. ``resumed``: the step resumed from.
     ``missing``: the border that no event tells, which makes the recovery incomplete; empty when it is whole.
-    ``reached``: whether the next attempt passed the furthest step count from before the fault, on every rank.
+    ``reached``: whether a following attempt passed the furthest step count from before the fault, on every rank.
     """
 
     fired: tuple[Event, ...]
@@ -109,10 +109,20 @@ def incidents(case: Case) -> list[tuple[Event, ...]]:
     return [tuple(events) for _, events in sorted(by_attempt.items())]
 
 
+def resized(case: Case) -> set[int]:
+    """Attempts that the controller ended to change the world size, no fault having broken them: no incidents."""
+    told = {e.attempt or 0 for e in case.history.select("controller.state") if e.data["to"] == "RESIZING"}
+    return told - _hit(case)
+
+
+def _hit(case: Case) -> set[int]:
+    return {events[0].attempt or 0 for events in incidents(case)}
+
+
 def cut_short(case: Case) -> set[int]:
-    """Attempts that a fault ended before their first step: what they lack, the next attempt must supply."""
-    hit = {events[0].attempt or 0 for events in incidents(case)}
-    return {attempt.number for attempt in case.attempts if attempt.number in hit and not any(attempt.steps.values())}
+    """Attempts that a fault or a resize ended before their first step: what they lack, the next attempt must supply."""
+    ended = _hit(case) | resized(case)
+    return {attempt.number for attempt in case.attempts if attempt.number in ended and not any(attempt.steps.values())}
 
 
 def recoveries(case: Case) -> list[Recovery]:
@@ -123,13 +133,13 @@ def recoveries(case: Case) -> list[Recovery]:
 def _recovery(case: Case, fired: tuple[Event, ...]) -> Recovery:
     number = fired[0].attempt or 0
     broken = next((a for a in case.attempts if a.number == number), Attempt(number))
-    after = next((a for a in case.attempts if a.number > number), None)
+    back = _comebacks(case, number)
     furthest = max((a.step_of_all for a in case.attempts if a.number <= number), default=0)
     goal = min(furthest + 1, case.record.steps)
     phases: list[Phase] = []
     missing = ""
     begin = fired[0].wall_ns
-    for name, border in _borders(case, fired[0], broken, after, goal):
+    for name, border in _borders(case, fired[0], broken, back, goal):
         if border is None:
             missing = name
             break
@@ -140,15 +150,23 @@ def _recovery(case: Case, fired: tuple[Event, ...]) -> Recovery:
         fired=fired,
         attempt=number,
         before=broken.step_of_all,
-        resumed=min((s for s in after.resume_steps.values() if s is not None), default=None) if after else None,
+        resumed=min((s for s in back[0].resume_steps.values() if s is not None), default=None) if back else None,
         phases=tuple(phases),
         missing=missing,
-        reached=after is not None and after.step_of_all >= goal,
+        reached=any(attempt.step_of_all >= goal for attempt in back),
     )
 
 
+def _comebacks(case: Case, number: int) -> list[Attempt]:
+    """The attempts in which the job comes back: the next one, and as long as those are resized, the ones after."""
+    later = [attempt for attempt in case.attempts if attempt.number > number]
+    changed = resized(case)
+    final = next((place for place, attempt in enumerate(later) if attempt.number not in changed), len(later))
+    return later[: final + 1]
+
+
 def _borders(
-    case: Case, fired: Event, broken: Attempt, after: Attempt | None, goal: int
+    case: Case, fired: Event, broken: Attempt, back: list[Attempt], goal: int
 ) -> Iterable[tuple[str, int | None]]:
     """The end of each phase, in nanoseconds since the epoch; None where no event tells it."""
     left = _change(case, fired, lambda e: e.data["to"] not in STARTING)
@@ -157,26 +175,34 @@ def _borders(
     restarting = _change(case, fired, lambda e: e.data["from"] == "PREEMPTING") if preempting else left
     yield "grace", restarting.wall_ns if restarting else None
     yield "teardown", _all(broken.exits.values(), broken.world_size)
-    if after is None:
+    if not back:
         yield "schedule", None
         return
+    after = back[0]
     yield "schedule", _placement_ready(after)
     yield "start", after.start.wall_ns if after.start else None
     yield "rendezvous", after.group_ready.wall_ns if after.group_ready else None
-    yield from _training_borders(after, goal)
+    loaded = [_loaded(attempt) for attempt in back]
+    setup, restore = next((borders for borders in loaded if None not in borders), loaded[0])
+    yield "setup", setup
+    yield "restore", restore
+    passed = (_passed(attempt, goal) for attempt in back)
+    yield "replay", next((at_ns for at_ns in passed if at_ns is not None), None)
 
 
-def _training_borders(after: Attempt, goal: int) -> Iterable[tuple[str, int | None]]:
-    restored = any(name is not None for name in after.checkpoints_given.values())
-    if restored:
-        yield "setup", _all(after.restore_begins.values(), after.world_size)
-        yield "restore", _all(after.restore_ends.values(), after.world_size)
-    else:  # nothing to restore: the setup ends where the data begin, if the workload tells
-        ready = _all(after.data_begins.values(), after.world_size)
-        yield "setup", ready if ready is not None else (after.group_ready.wall_ns if after.group_ready else None)
-        yield "restore", 0
-    reached = [e for events in after.steps.values() for e in events if e.step == goal]
-    yield "replay", _all(reached, after.world_size)
+def _loaded(after: Attempt) -> tuple[int | None, int | None]:
+    """The ends of ``setup`` and ``restore`` in one attempt."""
+    if any(name is not None for name in after.checkpoints_given.values()):
+        begun, ended = after.restore_begins.values(), after.restore_ends.values()
+        return _all(begun, after.world_size), _all(ended, after.world_size)
+    # Nothing to restore: the setup ends where the data begin, if the workload tells.
+    ready = _all(after.data_begins.values(), after.world_size)
+    return ready if ready is not None else (after.group_ready.wall_ns if after.group_ready else None), 0
+
+
+def _passed(after: Attempt, goal: int) -> int | None:
+    """When the last rank of an attempt had completed the step that ends the recovery."""
+    return _all((e for events in after.steps.values() for e in events if e.step == goal), after.world_size)
 
 
 def _all(events: Iterable[Event], wanted: int) -> int | None:

@@ -9,6 +9,7 @@ import msgspec
 from chaos.agent.plan import Injection
 from chaos.history import Event, History
 from metrics.attempts import effective_steps
+from metrics.budgets import tally
 from metrics.continuity import sample_ids
 from metrics.recovery import RESOLUTION_S, Recovery, recoveries
 from metrics.verdict import Case, Finding, Judgement
@@ -119,7 +120,7 @@ def summarize(case: Case, judgement: Judgement) -> Summary:
         workers=record.workers,
         steps=record.steps,
         expect=record.expect,
-        restarts=max(0, len(case.attempts) - 1),
+        restarts=tally(case).restarts,
         injections=_injections(case),
         recoveries=[_recovery(case, recovery) for recovery in recoveries(case)],
         checks=[_check(finding) for finding in judgement.findings],
@@ -169,7 +170,7 @@ def _recovery(case: Case, recovery: Recovery) -> RecoveryRecord:
 
 
 def _lost_samples(case: Case, recovery: Recovery) -> int | None:
-    """Samples trained on before the fault and again after it."""
+    """Samples trained on before the fault and again after it, over all ranks of the group that it hit."""
     if recovery.resumed is None:
         return None
     until = [attempt for attempt in case.attempts if attempt.number <= recovery.attempt]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from metrics.summary import Summary
     from scenarios.request import Options, Request
+    from scenarios.testbed import Pool
 
 RUN_EXAMPLES = """\b
 Examples:
@@ -27,7 +28,9 @@ Examples:
   aftershock run kill-worker --set dropout=0 --set checkpoint_every=5
   aftershock run hang-frozen --expect 'recovers(within=60) & loses(steps<=10)'
   aftershock run kill-two-at-once --seed 7 --dry-run
-  aftershock run kill-every-phase
+  aftershock run kill-worker segfault hang-frozen
+  aftershock run preprod --out out/preprod
+  aftershock run preprod --out out/preprod --resume
 """
 
 LISTS = ("scenarios", "faults", "triggers", "targets", "expectations")
@@ -37,6 +40,13 @@ Examples:
   aftershock list
   aftershock list faults
   aftershock list expectations --json
+"""
+
+PRUNE_EXAMPLES = """\b
+Examples:
+  aftershock prune --dry-run
+  aftershock prune --keep 3
+  aftershock prune --out /data/runs --keep 0 --json
 """
 
 
@@ -77,7 +87,7 @@ def cli() -> None:
 
 
 @cli.command(epilog=RUN_EXAMPLES)
-@click.argument("scenario")
+@click.argument("names", metavar="SCENARIO...", nargs=-1, required=True)
 @click.option("--workers", type=int, help="Training workers, each on a node of its own.")
 @click.option("--rank", type=int, help="Rank that the fault hits.")
 @click.option("--step", type=int, help="The fault fires right after this step.")
@@ -89,32 +99,44 @@ def cli() -> None:
 @click.option("--deadline", type=float, help="Longest life of a training script, s.  [default: 300, 60 more a fault]")
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a value of the scenario or the trainer.")
 @click.option("--dry-run", is_flag=True, help="Show the resolved plan and its blast radius; touch nothing.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with the newest run of this suite below --out that was interrupted."
+)
+@click.option("--share/--no-share", default=True, help="A suite's members share clusters and control runs.  [default]")
 @click.option("--quiet", is_flag=True, help="Print the result only.")
 def run(
-    scenario: str, out: str, as_json: bool, sets: tuple[str, ...], quiet: bool, dry_run: bool, **values: Any
+    names: tuple[str, ...],
+    out: str,
+    as_json: bool,
+    sets: tuple[str, ...],
+    quiet: bool,
+    dry_run: bool,
+    resume: bool,
+    share: bool,
+    **values: Any,
 ) -> int:
-    """Run one SCENARIO, or a suite of them, and judge it. `aftershock list scenarios` shows what there is."""
+    """Run one SCENARIO, several, or a suite of them, and judge. `aftershock list scenarios` shows what there is."""
     from scenarios.request import resolve
-    from scenarios.scenario import Suite, find
+    from scenarios.scenario import members
 
     options = _options(out=Path(out), settings=_settings(sets), **values)
-    found = find(scenario)
-    names = found.members if isinstance(found, Suite) else (scenario,)
-    scenarios = [one for name in names if not isinstance(one := find(name), Suite)]
-    requests = [replace(resolve(one, options), asked=scenario) for one in scenarios]
+    chosen = members(names)
+    requests = [replace(resolve(one, options), asked=names) for one in chosen.scenarios]
+    if resume and not chosen.suite:
+        raise UsageError(f"--resume: {names[0]} is a single scenario; only a suite can be resumed")
     if dry_run:
         return _preview(requests, as_json)
     from chaos.version import untested
     from chaos.workload import check_own_chaos
-    from scenarios.doctor import require
 
     check_own_chaos()
-    for request in requests:
-        require(request.scenario)
     for sentence in untested():
         click.echo(f"aftershock: warning: {sentence}", err=True)
-    if isinstance(found, Suite):
-        return _run_suite(found.name, requests, as_json, quiet)
+    if chosen.suite:
+        return _run_suite(chosen.suite, requests, as_json, quiet, resume, share)
+    from scenarios.doctor import require
+
+    require(requests[0].scenario)
     outcome = _run_one(requests[0], as_json, quiet)
     if isinstance(outcome, ExitCode):
         return outcome
@@ -136,7 +158,7 @@ def _preview(requests: list[Request], as_json: bool) -> int:
     return ExitCode.PASS
 
 
-def _run_one(request: Request, as_json: bool, quiet: bool) -> tuple[Summary, Path] | ExitCode:
+def _run_one(request: Request, as_json: bool, quiet: bool, pool: Pool | None = None) -> tuple[Summary, Path] | ExitCode:
     """Run and judge one scenario; a code where there is nothing to show."""
     from scenarios.execute import FULL, StorageFailed, execute
     from scenarios.view import Progress
@@ -144,7 +166,7 @@ def _run_one(request: Request, as_json: bool, quiet: bool) -> tuple[Summary, Pat
     title = f"{request.scenario.name}: {request.scenario.title}"
     try:
         with Progress(_console(stderr=as_json), title, request.shape.steps, quiet) as progress:
-            directory = execute(request, [progress])
+            directory = execute(request, [progress], pool)
             progress.phase("judge")
             return _judge(directory, fresh=True), directory
     except StorageFailed as error:
@@ -157,15 +179,33 @@ def _run_one(request: Request, as_json: bool, quiet: bool) -> tuple[Summary, Pat
         return ExitCode.UNKNOWN
 
 
-def _run_suite(name: str, requests: list[Request], as_json: bool, quiet: bool) -> int:
+def _run_suite(name: str, requests: list[Request], as_json: bool, quiet: bool, resume: bool, share: bool) -> int:
     from scenarios import suite
+    from scenarios.doctor import lacking
 
-    directory = suite.make_directory(requests[0].options.out, name)
-    record = suite.SuiteRun(name, requests, lambda request: _run_one(request, as_json, quiet), directory).run()
+    out, asked = requests[0].options.out, [request.scenario.name for request in requests]
+    options = {**requests[0].options.model_dump(mode="json", exclude={"out"}), "share": share}
+    before = None
+    if resume:
+        directory, before = suite.to_resume(out, name, options, asked)
+    else:
+        directory = suite.make_directory(out, name)
+    under_way = suite.SuiteRun(
+        name,
+        requests,
+        lambda request, pool: _run_one(request, as_json, quiet, pool),
+        directory,
+        options,
+        share,
+        before,
+        lacking([request.scenario for request in requests]),
+    )
+    record = under_way.run()
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.format(msgspec.json.encode(record), indent=1).decode())
+        told = {**msgspec.to_builtins(record), "spent": msgspec.to_builtins(record.spent)}
+        click.echo(json.dumps(told, indent=1))
     else:
         suite.show(record, directory, _console())
     return record.exit_code
@@ -245,6 +285,29 @@ def heal(as_json: bool) -> int:
     for healing in done if not as_json else ():
         click.echo(f"run {healing.run_id}: {healing.action}" + "".join(f"\n  {error}" for error in healing.errors))
     return ExitCode.NOT_HEALED if any(healing.errors for healing in done) else ExitCode.PASS
+
+
+@cli.command(epilog=PRUNE_EXAMPLES)
+@click.option("--out", default="runs", show_default=True, help="Where the run directories are.")
+@click.option(
+    "--keep", type=click.IntRange(min=0), default=10, show_default=True, help="Passed runs of each name to keep."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would go; touch nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def prune(out: str, keep: int, dry_run: bool, as_json: bool) -> int:
+    """Remove old run directories: the newest of each scenario or suite stay, and all that did not pass."""
+    from scenarios import prune as pruning
+
+    done = pruning.prune(Path(out), keep, dry_run=dry_run)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(done), indent=1).decode())
+    else:
+        pruning.show(done, _console())
+    for fate in done.failed:
+        click.echo(f"aftershock: {fate.directory} could not be removed: {fate.reason}", err=True)
+    return ExitCode.FAIL if done.failed else ExitCode.PASS
 
 
 def _options(**values: Any) -> Options:

@@ -9,7 +9,7 @@ import resource
 import shutil
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -163,6 +163,12 @@ def require(scenario: Scenario) -> None:
 
     Raises UsageError naming what is missing and the way out.
     """
-    for finding in examine().findings if scenario.needs else ():
-        if finding.name in scenario.needs and finding.state != "ok":
-            raise UsageError(f"{scenario.name} cannot run here: {finding.name}: {finding.seen}; {finding.remedy}")
+    for reason in lacking([scenario]).values():
+        raise UsageError(f"{scenario.name} cannot run here: {reason}")
+
+
+def lacking(scenarios: Sequence[Scenario]) -> dict[str, str]:
+    """Those of the scenarios that this machine does not permit, by name, with what is missing and the way out."""
+    bad = {f.name: f for f in examine().findings if f.state != "ok"} if any(s.needs for s in scenarios) else {}
+    missed = {s.name: [bad[need] for need in s.needs if need in bad] for s in scenarios}
+    return {name: f"{found[0].name}: {found[0].seen}; {found[0].remedy}" for name, found in missed.items() if found}

@@ -34,6 +34,7 @@ from chaos.workload import Workload
 from metrics.verdict import RECORD, Record
 from scenarios.request import Request, with_data
 from scenarios.scenario import Shape
+from scenarios.testbed import Pool, Testbed
 from trainer.config import TrainerConfig
 
 TTL_MARGIN_S = 300.0
@@ -46,33 +47,45 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 @dataclass
 class Run:
-    """One execution of one scenario in its own directory."""
+    """One execution of one scenario in its own directory.
+
+    ``finished``: whether all phases reached their goals. ``sound``: whether all stages came to their end.
+    """
 
     request: Request
     directory: Path
     run_id: str
     writer: HistoryWriter
-    ledger: Ledger
-    cluster: LocalCluster | None = field(default=None, init=False)
+    bed: Testbed
+    began_s: float = field(default_factory=time.time)
     conducts: list[Conduct] = field(default_factory=list, init=False)
     finished: bool = field(default=False, init=False)
+    sound: bool = field(default=False, init=False)
+
+    @property
+    def cluster(self) -> LocalCluster:
+        """The cluster, which is up."""
+        assert self.bed.cluster is not None
+        return self.bed.cluster
 
 
 class StorageFailed(Exception):
     """The run directory could not be written, so there is no run to judge; everything is undone."""
 
 
-def execute(request: Request, observers: Iterable[Observer] = ()) -> Path:
+def execute(request: Request, observers: Iterable[Observer] = (), pool: Pool | None = None) -> Path:
     """Run a scenario and store everything; returns the run directory, to be judged.
 
-    Whatever happens, all that was started is undone before this returns; what went wrong is in the history.
+    Whatever happens, all that was started is undone before this returns, but a cluster of the ``pool`` on which nothing
+    of this run is left; what went wrong is in the history.
     Raises UsageError when the run directory cannot be used, StorageFailed when it stops being usable.
     """
     interrupt_by_signals()
-    run = open_run(request, observers)
+    run = open_run(request, observers, pool)
     try:
         for stage in STAGES:
             stage(run)
+        run.sound = True
     except Interrupted as reason:
         run.writer.emit("run.aborted", data={"reason": str(reason)})
     except ClusterFailed as error:
@@ -86,11 +99,14 @@ def execute(request: Request, observers: Iterable[Observer] = ()) -> Path:
             ignore_signals()
         finally:
             heal(run)
-    restore_signals()
+    if pool is None:
+        restore_signals()
+    else:
+        interrupt_by_signals()  # a cluster may be standing: an end of the process must still pass by its pool
     return run.directory
 
 
-def open_run(request: Request, observers: Iterable[Observer]) -> Run:
+def open_run(request: Request, observers: Iterable[Observer], pool: Pool | None = None) -> Run:
     """Make the run directory with the training data, its record, its ledger and its history; all of it or nothing.
 
     Raises UsageError when that is not possible.
@@ -102,7 +118,7 @@ def open_run(request: Request, observers: Iterable[Observer]) -> Run:
     directory = out.absolute() / f"{stamp}-{request.scenario.name}-{run_id}"
     try:
         directory.mkdir(parents=True)
-        return _fill(directory, request, run_id, observers)
+        return _fill(directory, request, run_id, observers, pool)
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise UsageError(f"--out {out}: {error.strerror or error}; name a directory that can be written") from error
@@ -111,7 +127,7 @@ def open_run(request: Request, observers: Iterable[Observer]) -> Run:
         raise
 
 
-def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Observer]) -> Run:
+def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Observer], pool: Pool | None) -> Run:
     free = shutil.disk_usage(directory).free
     if free < SPACE_NEEDED:
         raise UsageError(
@@ -120,11 +136,12 @@ def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Ob
         )
     request = with_data(request, directory)
     (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record(request, run_id)), indent=1))
-    ledger = Ledger.open(directory, run_id, ttl_s=2 * request.deadline_s + TTL_MARGIN_S)
+    ttl_s = 2 * request.deadline_s + TTL_MARGIN_S
+    bed = pool.bed(request.cluster_key, ttl_s) if pool else Testbed(Ledger.open(directory, run_id, ttl_s))
     writer = HistoryWriter(directory, observers)
     began = request.began_s or psutil.Process().create_time()
     writer.emit("run.start", data={"schema": SCHEMA, "run": run_id, "process_started": began})
-    return Run(request, directory, run_id, writer, ledger)
+    return Run(request, directory, run_id, writer, bed)
 
 
 def record(request: Request, run_id: str) -> Record:
@@ -167,24 +184,33 @@ def _git_commit() -> str:
 def sweep(run: Run) -> None:
     """Clean what a dead harness of this user left; name what Ray runs here besides."""
     for healed in healing.heal():
-        if healed.run_id != run.run_id:
+        if healed.run_id != run.bed.ledger.run_id:
             run.writer.emit("residue.found", data=dataclasses.asdict(healed))
     for process in psutil.process_iter(["name", "pid"]):
-        if process.info["name"] in ("raylet", "gcs_server"):
+        if process.info["name"] in ("raylet", "gcs_server") and not run.bed.runs:
             action = "left alone: not ours, or of a run whose harness lives"
             run.writer.emit("residue.found", data={**process.info, "action": action})
 
 
 def start_cluster(run: Run) -> None:
-    """A head and one node for each worker."""
+    """A head and one node for each worker; or the cluster that the run before has left clean."""
     run.writer.emit("run.phase", data={"phase": "cluster"})
-    workspace = run.ledger.workspace()
-    base = workload(run.request, run.directory).base_environment()
-    shape = run.request.shape
-    nodes, extra = len(shape.world.nodes), run.request.scenario.node_environment(shape)
-    cpus = shape.per_node + shape.spare_cpus
-    run.cluster = LocalCluster(nodes, cpus, workspace, run.ledger, run.writer.emit, base, extra)
-    run.cluster.start()
+    if run.bed.cluster is not None:
+        run.bed.cluster.emit = run.writer.emit
+        run.writer.emit("cluster.shared", data={"ledger": str(run.bed.ledger.path), "runs_before": run.bed.runs})
+        return
+    scenario, shape = run.request.scenario, run.request.shape
+    run.bed.cluster = LocalCluster(
+        shape.node_count,
+        shape.cpus_per_node,
+        run.bed.ledger.workspace(),
+        run.bed.ledger,
+        run.writer.emit,
+        workload(run.request, run.directory).base_environment(),
+        scenario.node_environment(shape),
+        scenario.labels,
+    )
+    run.bed.cluster.start()
 
 
 def break_it(run: Run) -> None:
@@ -192,7 +218,7 @@ def break_it(run: Run) -> None:
     conduct = _conduct(run, run.directory, run.writer, with_faults=True)
     for injection in run.request.injections:
         told = {"injection": injection.id, "fault": injection.fault, "target": injection.where}
-        run.ledger.intend("injection", **told)
+        run.bed.intend_injection(**told)
         run.writer.emit("fault.armed", data={**told, "trigger": str(injection.trigger), "values": injection.values})
     run.finished = conduct.run()
 
@@ -208,6 +234,7 @@ def control(run: Run) -> None:
         run.writer.emit("control.shared", data={"from": str(shared)})
         return
     run.writer.emit("run.phase", data={"phase": "control"})
+    run.cluster.restore()
     _conduct(run, directory, HistoryWriter(directory), with_faults=False).run()
 
 
@@ -215,12 +242,14 @@ STAGES: tuple[Callable[[Run], None], ...] = (sweep, start_cluster, break_it, con
 
 
 def _conduct(run: Run, directory: Path, writer: HistoryWriter, *, with_faults: bool) -> Conduct:
-    assert run.cluster is not None
     injections = run.request.injections if with_faults else ()
-    plan = Plan(run_id=run.run_id, directory=str(directory), injections=injections)
-    program = workload(run.request, directory)
-    deadline, recovers = run.request.deadline_s, run.request.scenario.recovers
-    conduct = Conduct(directory, program, plan, run.cluster, writer, deadline, recovers)
+    request = run.request if with_faults else run.request.undisturbed
+    watchdog_s = request.shape.watchdog_s
+    plan = Plan(run_id=run.run_id, directory=str(directory), injections=injections, watchdog_s=watchdog_s)
+    program = workload(request, directory)
+    deadline, scenario = run.request.deadline_s, run.request.scenario
+    waits_s = scenario.waits_s if with_faults else 0.0
+    conduct = Conduct(directory, program, plan, run.cluster, writer, deadline, scenario.recovers, waits_s)
     run.conducts.append(conduct)
     return conduct
 
@@ -257,10 +286,10 @@ def heal(run: Run) -> None:
     try:
         with contextlib.suppress(OSError):
             run.writer.emit("run.phase", data={"phase": "heal"})
-            if run.cluster is not None:
-                collect_logs(run.cluster.workspace, run.directory / "logs", run.cluster.secret)
+            if run.bed.cluster is not None:
+                collect_logs(run.cluster.workspace, run.directory / "logs", run.cluster.secret, run.began_s)
     finally:
-        errors = healing.close(run.ledger)
+        errors = run.bed.release(clean=run.sound and all(conduct.left_nothing for conduct in run.conducts))
     try:
         run.writer.emit("run.healed", data={"errors": errors})
         for conduct in run.conducts:

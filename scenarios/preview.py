@@ -22,7 +22,7 @@ def preview(request: Request) -> dict[str, Any]:
         "title": request.scenario.title,
         "seed": request.options.seed,
         "workers": shape.workers,
-        "nodes": list(shape.world.nodes),
+        "nodes": [f"w{number}" for number in range(shape.node_count)],
         "steps": shape.steps,
         "checkpoint_every": shape.checkpoint_every,
         "injections": [_told(injection) for injection in request.injections],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import random
 import shlex
 import sys
@@ -20,8 +21,15 @@ from metrics.expectations import Expectation, parse
 from scenarios.scenario import Scenario, Shape, check_injections
 from trainer.config import TrainerConfig
 
-SHARED = ("workers", "steps", "checkpoint_every", "keep", "max_failures", "timeout_s")
+SHARED = (
+    "workers", "min_workers", "cpus_per_worker", "steps", "checkpoint_every", "keep", "max_failures", "timeout_s",
+)  # fmt: skip
 """Numbers that are both the scenario's and the trainer's."""
+
+FLAGS = {
+    "--json", "--control", "--no-control", "--dry-run", "--resume", "--share", "--no-share", "--quiet",
+}  # fmt: skip
+"""Options of ``aftershock run`` that no value follows."""
 
 OWNED = {*SHARED, "seed", "storage", "name", "observer", "address"}
 """Trainer settings that an option of ours, or the harness itself, decides."""
@@ -46,7 +54,7 @@ class Request:
     """A resolved scenario: its shape, its injections, what is expected, the trainer's configuration, how to run it.
 
     ``epoch_samples``: samples in one epoch, known once the data are there. ``control_from``: a run directory whose
-    control run serves for this one too. ``asked``: the name that the user gave, a suite's for each of its members.
+    control run serves for this one too. ``asked``: the names that the user gave, a suite's for each of its members.
     ``began_s``: from when its time is counted, seconds since the epoch; None for the start of this process.
     """
 
@@ -58,15 +66,20 @@ class Request:
     options: Options
     epoch_samples: int | None = None
     control_from: Path | None = None
-    asked: str = ""
+    asked: tuple[str, ...] = ()
     began_s: float | None = None
 
     @property
     def deadline_s(self) -> float:
-        """Longest life of a training script, seconds: as asked, else 300, and 60 for each restart beyond the first."""
+        """Longest life of a training script, seconds.
+
+        As asked, else 300, 60 more for each restart beyond the first, twice the least time of all steps, and what the
+        scenario waits.
+        """
         known = all_faults()
         breaking = sum(known[injection.fault].breaks for injection in self.injections)
-        return self.options.deadline or 300.0 + 60.0 * max(0, breaking - 1)
+        least = 2 * self.config.pace * self.config.steps + self.scenario.waits_s
+        return self.options.deadline or 300.0 + 60.0 * max(0, breaking - 1) + least
 
     @property
     def control(self) -> bool:
@@ -74,17 +87,45 @@ class Request:
         return self.scenario.control if self.options.control is None else self.options.control
 
     @property
+    def undisturbed(self) -> Request:
+        """The same for the control run: nothing to wait for, and no watchdog."""
+        config, shape = dataclasses.replace(self.config, pace=0.0), dataclasses.replace(self.shape, watchdog_s=0.0)
+        return dataclasses.replace(self, config=config, shape=shape)
+
+    @property
     def workload_key(self) -> str:
-        """The same for two requests whose runs without a fault are the same."""
-        config = dataclasses.replace(self.config, name="", data="")
-        return repr((config, sorted(self.shape.timeouts.items()), self.shape.world))
+        """The same for two requests whose runs without a fault train alike, whatever their time-outs and budgets."""
+        same = {**dict.fromkeys(("name", "data"), ""), "timeout_s": 1800, "max_failures": 0, "min_workers": 0}
+        same |= {"cpus_per_worker": 1, "pace": 0.0, "preemption_check_every": 0, "resize_interval_s": 60.0}
+        return _digest(dataclasses.replace(self.config, **same), self.shape.per_node)  # type: ignore[arg-type]
+
+    @property
+    def cluster_key(self) -> str:
+        """The same for two requests that can run on the same cluster."""
+        shape, scenario = self.shape, self.scenario
+        nodes = shape.node_count, shape.cpus_per_node, scenario.node_environment(shape), scenario.labels
+        return _digest(nodes, sorted(shape.timeouts.items()))
 
     @property
     def command(self) -> str:
         """The command that repeats the run."""
-        name = self.scenario.name
-        words = [name if word == self.asked else word for word in sys.argv[1:]]
-        return shlex.join(["aftershock", *words]) if _is_command() else f"aftershock run {name}"
+        name, words = self.scenario.name, sys.argv[1:]
+        if not _is_command():
+            return f"aftershock run {name}"
+        places = [i for i, word in enumerate(words) if word in self.asked and not _takes_value(words[i - 1])]
+        mine, *others = places or [-1]
+        kept = [name if i == mine else word for i, word in enumerate(words) if i not in others and word != "--resume"]
+        return shlex.join(["aftershock", *kept])
+
+
+def _takes_value(word: str) -> bool:
+    """Whether the next word on the command line is the value of this one."""
+    return word.startswith("--") and "=" not in word and word not in FLAGS
+
+
+def _digest(*parts: object) -> str:
+    """A short name for what these parts say."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
 
 def _is_command() -> bool:
@@ -98,7 +139,7 @@ def resolve(scenario: Scenario, options: Options) -> Request:
     """
     try:
         shape, settings = _split(scenario, options)
-        injections = plan(scenario.inject(shape), shape.world, options.seed)
+        injections = plan(scenario.inject(shape), scenario.world(shape), options.seed)
         check_injections(injections, shape)
         expects = scenario.expectation(shape)
         chosen = {field: getattr(shape, field) for field in SHARED}
@@ -108,7 +149,14 @@ def resolve(scenario: Scenario, options: Options) -> Request:
         raise UsageError(str(error)) from error
     if options.expect:
         expects = expects.but(parse(options.expect))
-    return Request(scenario, shape, injections, expects, config, options)
+    request = Request(scenario, shape, injections, expects, config, options)
+    for injection in injections:
+        if (notice := injection.values.get("notice_s", 0.0)) >= request.deadline_s:
+            raise UsageError(
+                f"--deadline {request.deadline_s:g} is over before the notice of {injection.id}, {notice:g} s: "
+                f"allow more than {notice:g} s"
+            )
+    return request
 
 
 def with_data(request: Request, directory: Path) -> Request:
@@ -140,12 +188,11 @@ def _split(scenario: Scenario, options: Options) -> tuple[Shape, dict[str, Any]]
             settings[key] = _typed(key, text, trainers[key])
         else:
             raise UsageError(f"--set {key}={text}: unknown setting; known are {', '.join(sorted({*own, *trainers}))}")
-    workers = int(changes.get("workers", shape.workers))
-    dataclasses.replace(shape, workers=workers)  # refuses a number of workers that has no ranks
-    if workers <= shape.rank and "rank" not in changes:
-        changes["rank"] = workers - 1
-    Rank(int(changes.get("rank", shape.rank))).resolve(Inventory(workers), random.Random())
-    return dataclasses.replace(shape, **changes), settings
+    shape = dataclasses.replace(shape, **changes)
+    if shape.workers <= shape.rank and "rank" not in changes:
+        shape = dataclasses.replace(shape, rank=shape.workers - 1)
+    Rank(shape.rank).resolve(Inventory(shape.workers), random.Random())
+    return shape, settings
 
 
 def _typed(key: str, text: str, kind: type) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from chaos.agent.plan import Injection
@@ -15,21 +15,33 @@ from chaos.targets import Inventory
 from chaos.triggers import NeverFires, check
 from metrics.expectations import HEALTHY, Expectation
 
+COUNTS = (
+    "workers", "per_node", "cpus_per_worker", "spare_cpus", "steps", "checkpoint_every", "keep", "step", "timeout_s",
+)  # fmt: skip
+"""Numbers of a shape that are 1 or more."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """The numbers of a run that a scenario sets and the user may change.
 
     ``rank`` and ``step``: whom the fault hits, and right after which step. ``seconds``: how long a disturbance lasts.
-    ``per_node``: workers on one node. ``spare_cpus``: CPUs of a node beyond its workers'. ``poll_s``: how often Ray
-    Train's controller polls its workers; Ray's own default is 2 s, which is many of the reference trainer's short
+    ``min_workers``: the fewest workers of an elastic job, whose most are ``workers``; 0 for a job of fixed size.
+    ``per_node``: workers on one node. ``nodes``: nodes at the start, 0 for as many as the workers need.
+    ``cpus_per_worker``: CPUs that a worker claims; ``spare_cpus``: a node's beyond its workers'. ``poll_s``: how often
+    Ray Train's controller polls its workers; Ray's own default is 2 s, which is many of the reference trainer's short
     steps. ``timeout_s``, ``health_s``, ``report_s`` and ``shutdown_s``: time-outs of the process group, of a worker
     that answers no poll, of the report barrier (0 for none) and of leaving the process group, seconds; by default
-    Ray's own.
+    Ray's own. ``watchdog_s``: seconds without a step after which our agent restarts the group, 0 for never.
+    ``start_s``: how long a group may wait for its place, seconds. ``preemption_poll_s``: how often Ray Train looks for
+    nodes that are about to be taken away.
     """
 
     workers: int = 2
+    min_workers: int = 0
     per_node: int = 1
+    nodes: int = 0
+    cpus_per_worker: int = 1
     spare_cpus: int = 1
     steps: int = 40
     checkpoint_every: int = 10
@@ -43,21 +55,55 @@ class Shape:
     health_s: float = 600.0
     report_s: float = 0.0
     shutdown_s: int = 30
+    watchdog_s: float = 0.0
+    start_s: float = 60.0
+    preemption_poll_s: float = 5.0
 
     def __post_init__(self) -> None:
-        for name in ("workers", "per_node", "spare_cpus", "steps", "checkpoint_every", "keep", "step", "timeout_s"):
+        for name in COUNTS:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("poll_s", "seconds", "health_s", "shutdown_s"):
+        for name in ("min_workers", "nodes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be 0 or more")
+        self._check_group()
+        for name in ("poll_s", "seconds", "health_s", "shutdown_s", "start_s", "preemption_poll_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)} must be a positive number of seconds")
-        if not 0 <= self.report_s < math.inf:
-            raise ValueError(f"report_s={self.report_s} must be a number of seconds, or 0 for no time-out")
+        for name in ("report_s", "watchdog_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} must be a number of seconds, or 0 for none")
+
+    def _check_group(self) -> None:
+        if self.min_workers > self.workers:
+            raise ValueError(
+                f"min_workers={self.min_workers} is above workers={self.workers}: use at most {self.workers}"
+            )
+        if 0 < self.nodes < self.least_nodes:
+            raise ValueError(
+                f"nodes={self.nodes} cannot hold {self.min_workers or self.workers} workers, {self.per_node} on each: "
+                f"use {self.least_nodes} or more, or fewer --workers"
+            )
 
     @property
     def world(self) -> Inventory:
-        """The workers and their nodes."""
+        """The workers, as many as there can be, and their nodes."""
         return Inventory(self.workers, self.per_node)
+
+    @property
+    def least_nodes(self) -> int:
+        """The fewest nodes that the job can start on."""
+        return len(Inventory(self.min_workers or self.workers, self.per_node).nodes)
+
+    @property
+    def node_count(self) -> int:
+        """Nodes at the start."""
+        return self.nodes or len(self.world.nodes)
+
+    @property
+    def cpus_per_node(self) -> int:
+        """CPUs of each of them."""
+        return self.per_node * self.cpus_per_worker + self.spare_cpus
 
     @property
     def timeouts(self) -> dict[str, float | None]:
@@ -68,6 +114,8 @@ class Shape:
             "report": self.report_s or None,
             "shutdown": float(self.shutdown_s),
             "poll": self.poll_s,
+            "start": self.start_s,
+            "preemption_poll": self.preemption_poll_s,
         }
 
 
@@ -86,6 +134,8 @@ class Scenario:
     ``title``: one line for lists. ``expects``: what the recovery must keep. ``settings``: the trainer's, beyond the
     shape's. ``recovers``: whether training is expected to go on after the last fault. ``control``: whether a run
     without a fault is made to compare with. ``node_environment``: what nodes have in their environment, by name.
+    ``labels``: Ray's labels of nodes, by name. ``waits_s``: seconds for which the job is watched as it waits for
+    capacity that never comes, and then interrupted.
     ``needs``: what the machine must permit, by the names of ``aftershock doctor``. ``known_issue``: what Ray or torch
     is known to do wrong here, and why more than one outcome is accepted.
     """
@@ -99,8 +149,14 @@ class Scenario:
     recovers: bool = True
     control: bool = True
     node_environment: Callable[[Shape], Mapping[str, Mapping[str, str]]] = _nothing
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    waits_s: float = 0.0
     needs: tuple[str, ...] = ()
     known_issue: str = ""
+
+    def world(self, shape: Shape) -> Inventory:
+        """Where the targets of a shape are looked for."""
+        return replace(shape.world, labels=self.labels)
 
     def expectation(self, shape: Shape) -> Expectation:
         """What is expected of a run of that shape."""
@@ -109,7 +165,7 @@ class Scenario:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Scenarios that are run one after the other, by name, with one table and one exit code."""
+    """Scenarios that are run one after the other, by name, with one table and one exit code; ``*`` stands for all."""
 
     name: str
     title: str
@@ -152,6 +208,36 @@ def find(name: str) -> Scenario | Suite:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f"did you mean '{near[0]}'?" if near else "`aftershock list` shows them all"
     raise UsageError(f"unknown scenario '{name}': {hint}")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The scenarios that names stand for. ``suite``: the name of the whole, empty for a single scenario."""
+
+    scenarios: tuple[Scenario, ...]
+    suite: str
+
+
+def members(names: Sequence[str]) -> Chosen:
+    """The scenarios of those names, suites unfolded, each once.
+
+    Raises UsageError when there is no such scenario or suite.
+    """
+    found = [find(name) for name in names]
+    flat = [name for one in found for name in _unfolded(one)]
+    scenarios = [one for name in dict.fromkeys(flat) if isinstance(one := find(name), Scenario)]
+    single = len(found) == 1 and isinstance(found[0], Scenario)
+    suite = "" if single else found[0].name if len(found) == 1 else "selection"
+    return Chosen(tuple(scenarios), suite)
+
+
+def _unfolded(one: Scenario | Suite) -> tuple[str, ...]:
+    """The names of the scenarios that it stands for."""
+    if isinstance(one, Scenario):
+        return (one.name,)
+    if one.members == ("*",):
+        return tuple(name for name, known in all_scenarios().items() if isinstance(known, Scenario))
+    return one.members
 
 
 def check_injections(injections: tuple[Injection, ...], shape: Shape) -> None:

@@ -19,7 +19,7 @@ from metrics.recovery import PHASES
 from metrics.summary import RecoveryRecord, Summary
 from scenarios.doctor import Diagnosis
 
-COLOURS = {"pass": "green", "fail": "red", "unknown": "yellow", "not-applicable": "dim"}
+COLOURS = {"pass": "green", "fail": "red", "unknown": "yellow", "not-applicable": "dim", "skipped": "dim"}
 WIDTH = 100
 
 DOING = {
@@ -28,6 +28,7 @@ DOING = {
     "steady": "wait for the first step on every rank",
     "inject": "train up to the fault",
     "recover": "wait for the recovery",
+    "wait": "watch a job that lacks capacity",
     "finish": "train to the end",
     "control": "the same run without a fault",
     "heal": "undo everything",

@@ -5,6 +5,7 @@ from step 4, and a control run goes with it. ``faulty()`` takes other faults, by
 
     faulty((Hit(1, 6),), (Hit(0, phase="restore"),))                # killed, and killed again while it comes back
     faulty((Hit(1, 6, fault="delay"),), expects=UNDISTURBED)        # disturbed, and it goes on
+    faulty((Hit(2, 6),), worlds=(3, 2, 3), resizes=((1, 10),))      # killed, goes on with two, takes in a third
 
 A ``Run`` never changes; each tool returns a spoilt copy:
 
@@ -33,8 +34,9 @@ from chaos.history import NAME, Event, History
 from chaos.timeouts import TIMEOUTS
 from metrics.expectations import HEALTHY, Expectation, NamedCheck, parse
 from metrics.publish import ALWAYS
-from metrics.verdict import RECORD, Case, Judgement, Record, judge
-from tests.stories import BEGIN_NS, EXPERIMENT, FIELDS, MS, Attempt, Hit, Teller, tree
+from metrics.verdict import RECORD, Case, Judgement, Record, Verdict, judge
+from tests.shards import stored
+from tests.stories import BATCH, BEGIN_NS, EXPERIMENT, FIELDS, MS, Attempt, Hit, Teller, tree
 
 ENDLESS = 1000
 """Samples in an epoch that no run here comes to the end of."""
@@ -52,6 +54,7 @@ class Run:
     record: dict[str, Any]
     events: tuple[Event, ...]
     control: Run | None = None
+    elastic: bool = False
 
     def select(self, kind: str, **where: Any) -> list[Event]:
         return [e for e in self.events if e.kind == kind and all(value(e, k) == v for k, v in where.items())]
@@ -119,9 +122,18 @@ class Run:
         if self.control:
             (directory / "control").mkdir(exist_ok=True)
             (directory / "control" / NAME).write_bytes(b"".join(self.control.lines()))
-        for commit in self.select("checkpoint.commit")[-self.record["keep"] :] if store else ():
-            write_checkpoint(directory / "storage" / EXPERIMENT / commit.data["checkpoint"], commit.step or 0)
+            if store:
+                self.control.store(directory / "control")
+        if store:
+            self.store(directory)
         return directory
+
+    def store(self, directory: Path) -> None:
+        """Write the checkpoints that retention kept."""
+        sizes = {event.attempt: event.world_size for event in self.select("attempt.start")}
+        for commit in self.select("checkpoint.commit")[-self.record["keep"] :]:
+            folder = directory / "storage" / EXPERIMENT / commit.data["checkpoint"]
+            write_checkpoint(folder, commit.step or 0, sizes.get(commit.attempt, 0) if self.elastic else None)
 
 
 def _changed(event: Event, changes: dict[str, Any]) -> Event:
@@ -138,10 +150,10 @@ def _stored(step: int) -> dict[str, bytes]:
         return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
 
 
-def write_checkpoint(folder: Path, step: int) -> None:
-    """Write the state at a step as torch.distributed.checkpoint does."""
+def write_checkpoint(folder: Path, step: int, world: int | None = None) -> None:
+    """Write the state at a step as torch.distributed.checkpoint does; cut among so many ranks of an elastic job."""
     folder.mkdir(parents=True)
-    for name, text in _stored(step).items():
+    for name, text in (_stored(step) if world is None else stored(step, world)).items():
         (folder / name).write_bytes(text)
 
 
@@ -153,7 +165,7 @@ def _record(teller: Teller, attempts: list[Attempt], control: bool, expects: Exp
         "title": "One training worker is killed.",
         "command": "aftershock run kill-worker",
         "seed": 7,
-        "workers": teller.world_size,
+        "workers": (teller.worlds or (teller.world_size,))[0],
         "steps": teller.steps,
         "checkpoint_every": teller.every,
         "keep": 2,
@@ -191,13 +203,17 @@ def faulty(
     max_failures: int = 3,
     expects: Expectation = HEALTHY,
     gives_up: bool = False,
+    worlds: tuple[int, ...] = (),
+    resizes: tuple[tuple[int, int], ...] = (),
 ) -> Run:
     """A run in which everything went as it should after faults, given by the attempt that they hit.
 
     ``epoch``: samples of the data set; None for one endless epoch. ``gives_up``: the last hit ends the job.
+    ``worlds`` and ``resizes``: of an elastic job, see ``Teller``; its state is cut among the ranks.
     """
     armed = _armed(attempts)
-    teller = Teller(steps, every, epoch, max_failures)
+    batch = BATCH * max(worlds or (2,))
+    teller = Teller(steps, every, epoch, max_failures, batch=batch, worlds=worlds, resizes=resizes)
     teller.tell("run.start", schema=1, process_started=BEGIN_NS / 1e9 - 1.5)
     teller.tell("cluster.node.start", 10, name="head")
     teller.tell("cluster.up", 4000, nodes=3)
@@ -207,19 +223,25 @@ def faulty(
     teller.story(armed, gives_up)
     other = None
     if control:
-        second = Teller(steps, every, epoch, max_failures, teller.now_ns)
+        second = Teller(steps, every, epoch, max_failures, teller.now_ns, batch=batch, worlds=worlds[:1])
         second.story([])
-        other = Run(_record(second, [], False, expects), tuple(second.events))
+        other = Run(_record(second, [], False, expects), tuple(second.events), elastic=bool(worlds))
         teller.now_ns = second.now_ns
     teller.tell("run.healed", 2000, errors=[])
     teller.tell("run.end", 10)
     record = _record(teller, armed, control, expects)
-    return Run(record, tuple(sorted(teller.events, key=lambda e: e.wall_ns)), other)
+    return Run(record, tuple(sorted(teller.events, key=lambda e: e.wall_ns)), other, bool(worlds))
 
 
 def healthy(kills: tuple[tuple[int, int], ...] = ((1, 6),), **shape: Any) -> Run:
     """The same after kills, each of a rank after a step, one an attempt."""
     return faulty(*((Hit(rank, step),) for rank, step in kills), **shape)
+
+
+def worst(expectation: Expectation, run: Run, directory: Path) -> Verdict:
+    """The worst verdict of its checks over a stored run."""
+    found = {check(run.case(directory)).verdict for _, check in expectation.checks}
+    return next(v for v in (Verdict.FAIL, Verdict.UNKNOWN, Verdict.PASS, Verdict.NOT_APPLICABLE) if v in found)
 
 
 def sampled(run: Run, **values: Sequence[float]) -> Run:

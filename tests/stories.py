@@ -14,6 +14,7 @@ from chaos.digest import tree_digests
 from chaos.faults.base import Proof, find_fault
 from chaos.history import Event
 from chaos.triggers import at_step, in_phase, on_attempt
+from tests.shards import shares
 
 BEGIN_NS = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -94,7 +95,11 @@ Attempt = list[tuple[Hit, Injection]]
 
 @dataclass
 class Teller:
-    """Tells the events of one run, in order, on a clock that moves by what each step of the story takes."""
+    """Tells the events of one run, in order, on a clock that moves by what each step of the story takes.
+
+    ``batch``: samples of one step over all ranks. ``worlds``: world size of each attempt of an elastic job, the last
+    one for all that follow. ``resizes``: the step after which the controller ends an attempt to change it, by attempt.
+    """
 
     steps: int
     every: int
@@ -104,6 +109,13 @@ class Teller:
     world_size: int = 2
     events: list[Event] = field(default_factory=list)
     committed: int = 0
+    batch: int = 2 * BATCH
+    worlds: tuple[int, ...] = ()
+    resizes: tuple[tuple[int, int], ...] = ()
+
+    def parts(self, rank: int, step: int) -> dict[str, str]:
+        """Digests of what one rank holds at a step: its shards, in an elastic job."""
+        return shares(rank, self.world_size, step) if self.worlds else parts(rank, step)
 
     def tell(self, kind: str, ms: float = 0, *, rank: int | None = None, **fields: Any) -> None:
         """Let some milliseconds pass, then record an event; what is no field of events goes into its data."""
@@ -132,10 +144,13 @@ class Teller:
     def attempt(self, number: int, hits: Attempt, gives_up: bool = False) -> None:
         """One life of the worker group: to the last step, or to the first hit that breaks it."""
         resumed = self.committed
+        if self.worlds:
+            self.world_size = self.worlds[min(number, len(self.worlds) - 1)]
         breaking = [(hit, injection) for hit, injection in hits if hit.breaks]
         phase = breaking[0][0].phase if breaking else ""
         self._begin(number, resumed, phase)
-        until = resumed if phase in EARLY else breaking[0][0].step if breaking else self.steps
+        until = dict(self.resizes).get(number, self.steps)
+        until = resumed if phase in EARLY else breaking[0][0].step if breaking else until
         for step in range(resumed + 1, until + 1):
             self._step(number, step, first=step == resumed + 1)
             for hit, injection in hits:
@@ -144,10 +159,20 @@ class Teller:
         if breaking:
             self._break(number, until, breaking, gives_up)
             return
+        if number in dict(self.resizes):
+            self._resize(number)
+            return
         self.state(50, number, "RUNNING", "SHUTTING_DOWN")
         self.tell("attempt.shutdown", attempt=number)
         self.on_ranks("process.exit", 100, attempt=number, seen="at once", cause="exit code 1")
         self.state(0, number, "SHUTTING_DOWN", "FINISHED")
+
+    def _resize(self, number: int) -> None:
+        """The controller takes the group down to start one of another size: no fault, no error, no decision."""
+        self.state(50, number, "RUNNING", "RESIZING")
+        self.state(1, number, "RESIZING", "SCHEDULING")
+        self.tell("attempt.shutdown", attempt=number)
+        self.on_ranks("process.exit", PHASE_MS["teardown"], attempt=number, seen="at once", cause="SIGKILL")
 
     def _break(self, number: int, step: int, hits: Attempt, gives_up: bool) -> None:
         """The first hit starts the clock; one in teardown comes when the controller has acted."""
@@ -209,25 +234,25 @@ class Teller:
             return
         self.on_ranks("restore.end", PHASE_MS["restore"], attempt=number, exact=True)
         loaded = self.now_ns
-        self.on_ranks("state", 5, attempt=number, step=resumed, name="restored", parts=lambda r: parts(r, resumed))
+        self.on_ranks("state", 5, attempt=number, step=resumed, name="restored", parts=lambda r: self.parts(r, resumed))
         self.now_ns = loaded
 
     def _step(self, number: int, step: int, first: bool) -> None:
-        begin = (step - 1) * BATCH * self.world_size % (self.epoch or 1 << 40)
+        begin, share = (step - 1) * self.batch % (self.epoch or 1 << 40), self.batch // self.world_size
         self.on_ranks(
             "step.end",
             STEP_MS,
             attempt=number,
             step=step,
-            loss=lambda rank: 5.0 - 0.1 * step + 0.01 * rank,
+            loss=lambda rank: 5.0 - 0.1 * step + 0.01 * (rank - (self.world_size - 1) / 2),
             lr=0.001 * step,
-            samples=lambda rank: [[begin + BATCH * rank, begin + BATCH * (rank + 1) - 1]],
+            samples=lambda rank: [[begin + share * rank, begin + share * (rank + 1) - 1]],
         )
         if first:
             self.tell("probe.resources", attempt=number, processes=28, files=1250, rss_mib=4580)
         if step % self.every == 0:
             before = self.now_ns
-            self.on_ranks("state", 20, attempt=number, step=step, name="saved", parts=lambda rank: parts(rank, step))
+            self.on_ranks("state", 20, attempt=number, step=step, name="saved", parts=lambda r: self.parts(r, step))
             self.tell("checkpoint.commit", 10, attempt=number, step=step, checkpoint=checkpoint_name(step))
             self.committed = step
             self.now_ns = before
@@ -237,7 +262,9 @@ class Teller:
         self.tell("workload.start", 100)
         start = {"workers": self.world_size, "max_failures": self.max_failures, "keep": 2}
         self.tell("controller.start", 900, experiment=f"/elsewhere/storage/{EXPERIMENT}", **start)
-        lives = attempts if attempts and (gives_up or not any(h.breaks for h, _ in attempts[-1])) else [*attempts, []]
+        whole = bool(attempts) and (gives_up or not any(hit.breaks for hit, _ in attempts[-1]))
+        lives = [*attempts] if whole else [*attempts, []]
+        lives += [[]] * (max((number + 2 for number, _ in self.resizes), default=0) - len(lives))
         for number, hits in enumerate(lives):
             self.attempt(number, hits, gives_up and number == len(lives) - 1)
         self.tell("workload.exit", 300, code=int(gives_up))

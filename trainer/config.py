@@ -9,6 +9,7 @@ from typing import Any
 
 PLACEMENTS = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
 DTYPES = ("float32", "float64", "bfloat16")
+RESIZES = ("accumulate", "rescale")
 
 
 def setting(default: Any, help: str) -> Any:
@@ -24,11 +25,16 @@ class TrainerConfig:
     """
 
     steps: int = setting(40, "optimizer steps to train in all")
-    workers: int = setting(2, "training workers (ranks); must divide --micro-batches")
+    workers: int = setting(2, "training workers (ranks), or the most of them; must divide --micro-batches")
+    min_workers: int = setting(0, "fewest workers of an elastic group, of any size in between; 0 for a fixed size")
+    resize: str = setting("accumulate", "smaller groups: accumulate (same batch) or rescale (batch and rate shrink)")
+    resize_interval_s: float = setting(60.0, "seconds between two looks at whether to resize an elastic group")
+    cpus_per_worker: int = setting(1, "CPUs that each worker claims from Ray")
     placement: str = setting("SPREAD", "placement of the workers on nodes: SPREAD, PACK, STRICT_SPREAD or STRICT_PACK")
-    micro_batches: int = setting(6, "micro-batches in one global step, whatever the number of workers")
+    micro_batches: int = setting(6, "micro-batches in one global step of a full group")
     batch_size: int = setting(8, "sequences in one micro-batch")
     sequence_length: int = setting(64, "tokens the model sees in one sequence")
+    pace: float = setting(0.0, "least seconds that one step takes, to stand for a larger model")
 
     layers: int = setting(2, "transformer blocks")
     width: int = setting(64, "model width; must be a multiple of --heads")
@@ -49,6 +55,7 @@ class TrainerConfig:
 
     checkpoint_every: int = setting(10, "steps between checkpoints; the last step is always saved")
     keep: int = setting(2, "checkpoints to keep")
+    preemption_check_every: int = setting(0, "steps between two looks for nodes about to be taken away; 0 for never")
     evaluate_every: int = setting(0, "steps between evaluations on the held-out split; 0 for none")
     log_every: int = setting(5, "steps between lines of progress")
 
@@ -58,21 +65,42 @@ class TrainerConfig:
     observer: str = setting("", "module told of samples, losses and saved state (see trainer.observer)")
 
     def __post_init__(self) -> None:
-        positive = ("steps", "workers", "micro_batches", "batch_size", "sequence_length", "layers", "width", "heads")
-        for name in (*positive, "checkpoint_every", "keep", "log_every", "corpus_bytes", "timeout_s"):
+        self._check_ranges()
+        self._check_choices()
+        self._check_group()
+
+    def _check_ranges(self) -> None:
+        model = ("batch_size", "sequence_length", "layers", "width", "heads")
+        group = ("workers", "cpus_per_worker", "micro_batches", "timeout_s")
+        for name in (*model, *group, "steps", "checkpoint_every", "keep", "log_every", "corpus_bytes"):
             self._require(getattr(self, name) >= 1, name, "must be at least 1")
-        for name in ("warmup_steps", "evaluate_every", "seed"):
+        for name in ("min_workers", "warmup_steps", "evaluate_every", "preemption_check_every", "seed"):
             self._require(getattr(self, name) >= 0, name, "must not be negative")
+        for name in ("weight_decay", "pace", "resize_interval_s"):
+            self._require(0 <= getattr(self, name) < math.inf, name, "must be a number, and not negative")
         self._require(self.max_failures >= -1, "max_failures", "must be -1 (no limit) or more")
         self._require(0 <= self.dropout < 1, "dropout", "must be in [0, 1)")
         self._require(self.learning_rate > 0, "learning_rate", "must be positive")
         self._require(self.seed < 2**63, "seed", "must be less than 2**63")
-        self._require(0 <= self.weight_decay < math.inf, "weight_decay", "must not be negative")
         self._require(self.clip_norm > 0, "clip_norm", "must be positive")
-        self._require(self.dtype in DTYPES, "dtype", f"must be one of {', '.join(DTYPES)}")
-        self._require(self.placement in PLACEMENTS, "placement", f"must be one of {', '.join(PLACEMENTS)}")
+
+    def _check_choices(self) -> None:
+        for name, known in (("dtype", DTYPES), ("placement", PLACEMENTS), ("resize", RESIZES)):
+            self._require(getattr(self, name) in known, name, f"must be one of {', '.join(known)}")
         self._require(self.width % self.heads == 0, "width", f"must be a multiple of heads={self.heads}")
-        if self.micro_batches % self.workers:
+
+    def _check_group(self) -> None:
+        most = f"is more than workers={self.workers}: use at most {self.workers}, or more workers"
+        self._require(self.min_workers <= self.workers, "min_workers", most)
+        odd = [size for size in self.group_sizes if self.micro_batches % size]
+        if odd and self.min_workers:
+            whole = math.lcm(*self.group_sizes)
+            raise ValueError(
+                f"micro_batches={self.micro_batches} is no multiple of {', '.join(map(str, odd))}, and a group of "
+                f"min_workers={self.min_workers} to workers={self.workers} may have any size between: use "
+                f"micro_batches={math.ceil(self.micro_batches / whole) * whole}, or a narrower range"
+            )
+        if odd:
             fitting = [n for n in range(1, self.micro_batches + 1) if self.micro_batches % n == 0]
             raise ValueError(
                 f"workers={self.workers} does not divide micro_batches={self.micro_batches}: use one of "
@@ -84,6 +112,11 @@ class TrainerConfig:
             raise ValueError(f"{name}={getattr(self, name)} {rule}")
 
     @property
+    def group_sizes(self) -> range:
+        """Every world size that the worker group may have."""
+        return range(self.min_workers or self.workers, self.workers + 1)
+
+    @property
     def global_batch(self) -> int:
-        """Sequences in one optimizer step, whatever the number of workers."""
+        """Sequences in one optimizer step of a full group; of every group, unless ``resize`` is rescale."""
         return self.micro_batches * self.batch_size

@@ -1,13 +1,15 @@
 """The corpus as Ray Data, dealt to ranks so that a restart or a resize in mid-epoch neither skips nor repeats a sample.
 
 One block is one micro-batch, the order is preserved, and blocks are dealt in turn: block k goes to rank k mod W.
-With M micro-batches in a step and W dividing M, slot m of every step lands on rank m mod W, for any such W.
+Reading begins at a multiple of M micro-batches, so a micro-batch's number in the run decides its rank and its random
+slot (see trainer.dealing); what the run had already trained on by then is passed over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -15,11 +17,13 @@ import numpy as np
 import ray.data
 import ray.train
 import torch
+import torch.distributed as dist
 from ray.data import DataIterator, Dataset, ExecutionOptions
 from ray.data.expressions import col
 
 from trainer.config import TrainerConfig
 from trainer.corpus import HELD_OUT, epoch_rows, training_folder
+from trainer.dealing import dealing_begin, dealt_before
 
 REST, EPOCH = "rest", "epoch"
 
@@ -34,10 +38,11 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the training files, from the first sample not yet trained on; made anew at every call.
+    """One pass over the training files, from the last whole M micro-batches trained on; made anew at every call.
 
     Ray Train calls a callable dataset at every start of the worker group, so a restarted group reads on from the
     position of the last committed checkpoint. With an empty ``run_path`` it starts at the beginning.
+    ``global_batch``: samples in M micro-batches; ``rows`` is a multiple of it.
     """
 
     folder: str
@@ -48,7 +53,7 @@ class Epoch:
 
     def __call__(self) -> Dataset:
         """The rows that are left of the epoch under way, in blocks of one micro-batch."""
-        first = committed_step(self.run_path) * self.global_batch % self.rows
+        first = dealing_begin(committed_samples(self.run_path), self.global_batch) % self.rows
         return in_micro_batches(self.folder, self.batch_size, range(first, self.rows))
 
 
@@ -62,12 +67,17 @@ def in_micro_batches(folder: str, batch_size: int, ids: range | None = None) -> 
     return dataset.repartition(target_num_rows_per_block=batch_size)
 
 
-def committed_step(run_path: str) -> int:
-    """The step of the last checkpoint that the controller committed in a run directory; 0 where there is none."""
+def committed_samples(run_path: str) -> int:
+    """Samples trained on by the last checkpoint that the controller committed in a run directory; 0 without one.
+
+    Raises ValueError when an older trainer wrote it.
+    """
     if not run_path or not Path(run_path, "checkpoint_manager_snapshot.json").exists():
         return 0
     metrics = ray.train.Result.from_path(run_path).metrics
-    return int(metrics["step"]) if metrics else 0
+    if metrics and "samples" not in metrics:
+        raise ValueError(f"{run_path} was written by an older trainer and cannot be resumed: use another --name")
+    return int(metrics["samples"]) if metrics else 0
 
 
 def datasets(config: TrainerConfig, root: Path, run_path: str) -> dict[str, Dataset | Callable[[], Dataset]]:
@@ -88,8 +98,14 @@ def ingest() -> ray.train.DataConfig:
     return ray.train.DataConfig(execution_options=ExecutionOptions(preserve_order=True), enable_shard_locality=False)
 
 
-def micro_batches(config: TrainerConfig) -> Iterator[MicroBatch]:
-    """This rank's micro-batches: the rest of the epoch under way, then whole epochs without end."""
+def micro_batches(config: TrainerConfig, samples: int) -> Iterator[MicroBatch]:
+    """This rank's micro-batches, without end, from those on that follow after so many samples of the run."""
+    done = dealt_before(config, samples, dist.get_rank(), dist.get_world_size())
+    return islice(_dealt(config), done, None)
+
+
+def _dealt(config: TrainerConfig) -> Iterator[MicroBatch]:
+    """What Ray Data deals to this rank: the rest of the epoch under way, then whole epochs."""
     yield from _read(ray.train.get_dataset_shard(REST), config.batch_size)
     while True:
         yield from _read(ray.train.get_dataset_shard(EPOCH), config.batch_size)

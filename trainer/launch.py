@@ -13,7 +13,7 @@ from ray.train import CheckpointConfig, FailureConfig, Result, RunConfig, Scalin
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from trainer.config import TrainerConfig
-from trainer.corpus import corpus_directory, epoch_rows
+from trainer.corpus import corpus_directory
 from trainer.data import datasets, ingest
 from trainer.loop import train
 
@@ -27,24 +27,26 @@ class NotEnoughCpus(RuntimeError):
 
 
 def connect(config: TrainerConfig) -> None:
-    """Join the named cluster, or start a local one with room for the workers and for Ray Data.
+    """Join the named cluster, or start a local one with room for all the workers and for Ray Data.
 
-    Raises NotEnoughCpus when the job could never be placed.
+    Raises NotEnoughCpus when the job, in its smallest size, could never be placed.
     """
     os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # with the patch, each line of progress comes twice
     address = config.address or os.environ.get("RAY_ADDRESS", "")
-    needed = config.workers + DATA_CPUS
+    fewest = config.group_sizes[0]
+    needed = fewest * config.cpus_per_worker + DATA_CPUS
     quiet = ray.LoggingConfig(log_level="ERROR")
     if address:
         ray.init(address=address, logging_config=quiet)
     else:
-        cpus = max(needed, os.cpu_count() or 1)
+        cpus = max(config.workers * config.cpus_per_worker + DATA_CPUS, os.cpu_count() or 1)
         ray.init(address="local", num_cpus=cpus, include_dashboard=False, logging_config=quiet)
     present = ray.cluster_resources().get("CPU", 0)
     if present < needed:
         raise NotEnoughCpus(
-            f"{config.workers} workers and the data pipeline need {needed} CPUs, the cluster at "
-            f"{address or 'this machine'} has {present:g}: use fewer --workers or a larger cluster"
+            f"{fewest} workers and the data pipeline need {needed} CPUs, the cluster at "
+            f"{address or 'this machine'} has {present:g}: use fewer "
+            f"{'--min-workers' if config.min_workers else '--workers'} or a larger cluster"
         )
 
 
@@ -53,15 +55,25 @@ def storage_path(config: TrainerConfig) -> str:
     return str(Path(config.storage or "~/ray_results").expanduser().resolve())
 
 
+def scaling(config: TrainerConfig) -> ScalingConfig:
+    """How many workers Ray Train may give the group, and where."""
+    size: dict[str, Any] = {"num_workers": config.workers}
+    if config.min_workers:
+        size["num_workers"] = (config.min_workers, config.workers)
+        size["elastic_resize_monitor_interval_s"] = config.resize_interval_s
+    claim = {"CPU": float(config.cpus_per_worker)}
+    return ScalingConfig(placement_strategy=config.placement, resources_per_worker=claim, **size)
+
+
 def build_trainer(config: TrainerConfig, loop: TrainLoop = train) -> TorchTrainer:
     """The Ray Train job for a configuration; ``loop`` replaces the training loop."""
     storage = storage_path(config)
     root = corpus_directory(config, storage)
     return TorchTrainer(
         loop,
-        train_loop_config={**dataclasses.asdict(config), "rows": epoch_rows(config, root)},
+        train_loop_config=dataclasses.asdict(config),
         torch_config=TorchConfig(timeout_s=config.timeout_s),
-        scaling_config=ScalingConfig(num_workers=config.workers, placement_strategy=config.placement),
+        scaling_config=scaling(config),
         run_config=RunConfig(
             name=config.name,
             storage_path=storage,

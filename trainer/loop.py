@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -20,8 +21,10 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from trainer.config import TrainerConfig
 from trainer.data import MicroBatch, held_out, micro_batches
+from trainer.dealing import learning_rate_scale, samples_per_step, slots_of_step
 from trainer.model import build_model, next_token_loss
 from trainer.observer import Observer, find_observer
+from trainer.preemption import PreemptionWatch
 from trainer.state import SlotRandomness, TrainState
 
 FLOOR = 0.1
@@ -30,27 +33,29 @@ FLOOR = 0.1
 def train(settings: dict[str, Any]) -> None:
     """Train from the last committed checkpoint, or from the seed, to the last step.
 
-    ``settings``: the fields of TrainerConfig and ``rows``, the number of sequences in one epoch.
+    ``settings``: the fields of TrainerConfig.
     """
-    rows = settings.pop("rows")
     config = TrainerConfig(**settings)
     observer = find_observer(config.observer)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    state = new_state(config, rows)
+    state = new_state(config)
     resume(state, observer)
-    batches = micro_batches(config)
+    batches = micro_batches(config, state.samples)
+    preemption = PreemptionWatch(config.preemption_check_every)
     while state.step < config.steps:
+        begun = time.monotonic()
         loss = train_step(config, state, batches, observer)
+        keep_pace(config, begun)
         if state.step % config.log_every == 0 or state.step == config.steps:
             log(config, state, loss)
+        if preemption.calls_for_checkpoint(state.step) or save_is_due(config, state.step):
+            save(state, loss, observer)
         if config.evaluate_every and state.step % config.evaluate_every == 0:
             evaluate(config, state.model)
-        if state.step % config.checkpoint_every == 0 or state.step == config.steps:
-            save(state, loss, observer)
 
 
-def new_state(config: TrainerConfig, rows: int) -> TrainState:
+def new_state(config: TrainerConfig) -> TrainState:
     """Model, optimizer, schedule and random states as the seed gives them, sharded over all ranks."""
     device = ray.train.torch.get_device()
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -59,13 +64,12 @@ def new_state(config: TrainerConfig, rows: int) -> TrainState:
         model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
     slots = range(rank, config.micro_batches, world)
+    scale = learning_rate_scale(config, world)
     return TrainState(
         model=model,
         optimizer=optimizer,
-        scheduler=LambdaLR(optimizer, lambda step: schedule(config, step)),
+        scheduler=LambdaLR(optimizer, lambda step: schedule(config, step) * scale),
         randomness=SlotRandomness.seeded(config.seed, slots, device),
-        rows=rows,
-        global_batch=config.global_batch,
     )
 
 
@@ -87,6 +91,7 @@ def resume(state: TrainState, observer: Observer) -> None:
     if dist.get_rank() == 0:
         print(f"resumed at step {state.step} from {checkpoint.path}", flush=True)
     observer.state("restored", state.tree())
+    state.follow_schedule()
 
 
 def train_step(
@@ -94,11 +99,13 @@ def train_step(
 ) -> torch.Tensor:
     """One optimizer step over this rank's micro-batches; returns their mean loss.
 
-    The gradient is the mean over all M micro-batches: FSDP averages over the ranks, so each loss counts W / M.
+    The gradient is the mean over all micro-batches of the step: FSDP averages over the ranks, and within a rank each
+    loss counts 1 / n, n being the micro-batches of a rank.
     """
-    slots = sorted(state.randomness.states)
-    weight = dist.get_world_size() / config.micro_batches
-    total = torch.zeros((), device=state.randomness.device)
+    world = dist.get_world_size()
+    slots = slots_of_step(config, state.samples, dist.get_rank(), world)
+    weight = 1 / len(slots)
+    total = torch.zeros((), dtype=torch.float64, device=state.randomness.device)
     for slot, batch in zip(slots, islice(batches, len(slots)), strict=True):
         observer.samples(batch.ids)
         set_gradient_sync(state.model, slot == slots[-1])
@@ -111,10 +118,21 @@ def train_step(
     observer.loss(mean.item())
     nn.utils.clip_grad_norm_(state.model.parameters(), config.clip_norm)
     state.step += 1
+    state.samples += samples_per_step(config, world)
     state.optimizer.step()
     state.optimizer.zero_grad()
     state.scheduler.step()
     return mean
+
+
+def keep_pace(config: TrainerConfig, begun: float) -> None:
+    """Sleep until a step that began at that time (of the monotonic clock, seconds) has taken ``pace`` seconds."""
+    time.sleep(max(0.0, begun + config.pace - time.monotonic()))
+
+
+def save_is_due(config: TrainerConfig, step: int) -> bool:
+    """Whether every run saves after that step: at its intervals, and at its end."""
+    return step % config.checkpoint_every == 0 or step == config.steps
 
 
 def set_gradient_sync(model: nn.Module, sync: bool) -> None:
@@ -159,6 +177,7 @@ def save(state: TrainState, loss: torch.Tensor, observer: Observer) -> None:
     """Write this rank's shard and report it; the checkpoint counts once the controller has every rank's report."""
     metrics = {
         "step": state.step,
+        "samples": state.samples,
         "loss": mean_over_ranks(loss),
         "learning_rate": state.scheduler.get_last_lr()[0],
         "world_size": dist.get_world_size(),

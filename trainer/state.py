@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR
 
 OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
 STAMP = "stamp"
@@ -57,15 +57,17 @@ class SlotRandomness:
 
 @dataclass
 class TrainState:
-    """The live objects of one rank and the position it has reached."""
+    """The live objects of one rank and the position that the run has reached.
+
+    ``step``: optimizer steps done. ``samples``: sequences that all ranks together were trained on in them.
+    """
 
     model: nn.Module
     optimizer: Optimizer
-    scheduler: LRScheduler
+    scheduler: LambdaLR
     randomness: SlotRandomness
-    rows: int
-    global_batch: int
     step: int = field(default=0)
+    samples: int = field(default=0)
 
     def tree(self) -> dict[str, Any]:
         """The state as a nested dict of (sharded) tensors and plain values, the form that DCP saves and loads in.
@@ -78,13 +80,9 @@ class TrainState:
             "optimizer": optimizer,
             "scheduler": self.scheduler.state_dict(),
             "random": {f"slot{slot}": state for slot, state in self.randomness.states.items()},
-            "progress": {"step": self.step, **self._position()},
+            "progress": {"step": self.step, "samples": self.samples},
             STAMP: {f"rank{dist.get_rank()}": torch.tensor([self.step])},
         }
-
-    def _position(self) -> dict[str, int]:
-        epoch, sample = divmod(self.step * self.global_batch, self.rows)
-        return {"epoch": epoch, "sample": sample}
 
     def restore(self, folder: str | Path) -> None:
         """Load every part from a checkpoint directory.
@@ -94,7 +92,7 @@ class TrainState:
         tree = self.tree()
         tree[STAMP] = {name: torch.tensor([-1]) for name in _stamps(folder)}
         load(tree, checkpoint_id=folder)
-        self.step = int(tree["progress"]["step"])
+        self.step, self.samples = int(tree["progress"]["step"]), int(tree["progress"]["samples"])
         stamps = {name: int(stamp) for name, stamp in tree[STAMP].items()}
         if set(stamps.values()) != {self.step}:
             raise TornCheckpoint(f"{folder}: metadata say step {self.step}, the shards say {stamps}")
@@ -107,6 +105,12 @@ class TrainState:
         )
         self.scheduler.load_state_dict(tree["scheduler"])
         self.randomness.states = {int(name.removeprefix("slot")): s for name, s in tree["random"].items()}
+
+    def follow_schedule(self) -> None:
+        """Set the learning rate of the coming step anew: a checkpoint holds that of the world size which saved it."""
+        schedule = self.scheduler
+        for group, peak, share in zip(self.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True):
+            group["lr"] = peak * share(schedule.last_epoch)
 
 
 def _stamps(folder: str | Path) -> list[str]:

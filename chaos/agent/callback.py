@@ -20,6 +20,7 @@ from ray.train.v2._internal.execution.callback import (
 from chaos.agent import session
 from chaos.agent.events import EventWriter, harmless
 from chaos.agent.plan import Plan
+from chaos.agent.watchdog import Watchdog
 from chaos.process import current
 
 
@@ -37,6 +38,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         self._reports_before = 0
         self.steps_of: dict[str, int] = {}
         self._told_errors: set[tuple[int, int]] = set()
+        self._watchdog: Watchdog | None = None
         self._writer: EventWriter | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -62,6 +64,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
                 "experiment": run.storage_context.experiment_fs_path,
                 "workers": scaling.num_workers,
                 "max_failures": failures.max_failures,
+                "max_preemption_failures": getattr(failures, "max_preemption_failures", None),
                 "controller_failure_limit": failures.controller_failure_limit,
                 "keep": run.checkpoint_config.num_to_keep,
             },
@@ -111,6 +114,8 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
             world_size=len(workers),
             data={"workers": workers, "placement_ms": stats.get("end_to_end_creation_latency_ms")},
         )
+        if self.plan is not None and self.plan.watchdog_s:
+            self._watchdog = Watchdog(self.plan.board, attempt, len(workers), self.plan.watchdog_s)
 
     @harmless
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
@@ -122,8 +127,30 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         """The group is gone."""
         self._emit("attempt.end", attempt=self.attempt - 1)
 
-    @harmless
     def after_worker_group_poll_status(self, worker_group_status: Any) -> None:
+        """Record errors; let the watchdog look, where there is one and no rank has ended.
+
+        Raises WorkerGroupError when it finds no progress: this restarts the group.
+        """
+        self._tell_errors(worker_group_status)
+        if (error := self._stuck(worker_group_status)) is not None:
+            raise error
+
+    @harmless
+    def _stuck(self, worker_group_status: Any) -> Exception | None:
+        """What the watchdog has to say; None while all is well."""
+        watchdog, status = self._watchdog, worker_group_status
+        if watchdog is None or status.errors or not all(rank.running for rank in status.worker_statuses.values()):
+            return None
+        steps = watchdog.look()
+        if steps is None:
+            return None
+        self._watchdog = None
+        self._emit("watchdog.fired", attempt=self.attempt - 1, data={"steps": steps})
+        return watchdog.error(steps)
+
+    @harmless
+    def _tell_errors(self, worker_group_status: Any) -> None:
         """Record the first error of each rank in an attempt, as its type and message."""
         for rank, error in worker_group_status.errors.items():
             if (self.attempt, rank) not in self._told_errors:

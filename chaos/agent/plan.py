@@ -50,11 +50,15 @@ class Injection:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The agent's orders for one run of a workload."""
+    """The agent's orders for one run of a workload.
+
+    ``watchdog_s``: seconds without a step on any rank after which the group is restarted; 0 for no watchdog.
+    """
 
     run_id: str
     directory: str
     injections: tuple[Injection, ...] = ()
+    watchdog_s: float = 0.0
 
     @property
     def events(self) -> Path:

@@ -16,6 +16,7 @@ from chaos.agent.events import EventWriter, harmless
 from chaos.agent.firing import Firing
 from chaos.agent.plan import Plan
 from chaos.agent.points import listen, only_makes_state
+from chaos.agent.watchdog import Progress
 
 STACKS = signal.SIGRTMIN + 9
 """The signal that makes a process write the stacks of its threads; its handler runs even with the lock held."""
@@ -36,6 +37,7 @@ class Session:
         self._removers: list[Callable[[], None]] = []
         self.step = steps_done
         self._steps_before = steps_done
+        self._progress = Progress(plan.board, attempt, rank) if plan.watchdog_s else None
 
     def start(self, checkpoint_path: str | None) -> None:
         """Begin to listen: to torch's optimizers, to what is armed, and to reads of a checkpoint where there is one."""
@@ -99,6 +101,8 @@ class Session:
         data = {"loss": self._loss, "lr": float(rate) if rate is not None else None, "samples": self._samples}
         self._writer.emit("step.end", step=self.step, data=data)
         self._samples, self._loss = [], None
+        if self._progress is not None:
+            self._progress.tell(self.step)
         self._firing.begin_clock()
         self._firing.reach("step")
 

@@ -9,7 +9,7 @@ import dataclasses
 import importlib
 import math
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
@@ -81,8 +81,32 @@ class Fault:
         """What every other rank does at the same point, for a fault ``with_peers``."""
 
 
+class Nodes(Protocol):
+    """The machines of the cluster, as far as an attack may touch them; by name."""
+
+    def lose(self, name: str) -> int:
+        """Kill every process of a node; returns how many."""
+
+    def join(self, name: str = "") -> Iterator[float]:
+        """Start a node again: the one named, else the one lost last, else a further one; yields until it is up."""
+
+    def raylet(self, name: str) -> Identity | None:
+        """The process that is the node to Ray; None when it is gone."""
+
+    def drain(self, name: str, notice_s: float) -> Iterator[float]:
+        """Announce to Ray that a node will be gone so many seconds from now; yields until Ray has taken it."""
+
+
 class Scene(Protocol):
-    """Where an attack takes place: a process that stands still at its point."""
+    """Where an attack takes place: a process that stands still at its point, on the node named ``node``."""
+
+    @property
+    def node(self) -> str:
+        """Name of the victim's node."""
+
+    @property
+    def nodes(self) -> Nodes:
+        """All nodes."""
 
     def release(self) -> None:
         """The first blow has landed: the process may leave its point."""
@@ -92,14 +116,22 @@ class Scene(Protocol):
 
 
 class Attack(Fault):
-    """A fault that only an outsider can do: the agent holds the process at the point until the first blow."""
+    """A fault that only an outsider can do: the agent holds the process at the point until the first blow.
+
+    ``on_node``: whether it hits the victim's whole node, or the cluster; then it goes on when the victim is gone.
+    """
 
     proof: ClassVar[Proof] = Proof.TOLD
+    on_node: ClassVar[bool] = False
 
-    def attack(self, victim: Identity, scene: Scene) -> Iterator[float]:
+    def touches(self, victim: Identity, scene: Scene) -> Identity | None:
+        """The process that it stops, which must go on again whatever happens; by default the victim."""
+        return victim
+
+    def attack(self, victim: Identity, scene: Scene) -> Generator[float]:
         """Do it step by step; each value is how many seconds to wait before the next step.
 
-        Closing the iterator, at any time, heals.
+        Closing it, at any time, heals.
         """
         raise NotImplementedError
 

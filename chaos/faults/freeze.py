@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from chaos.faults.base import Attack, Scene, register
@@ -28,7 +28,7 @@ class Freeze(Attack):
 
     seconds: float = 600.0
 
-    def attack(self, victim: Identity, scene: Scene) -> Iterator[float]:
+    def attack(self, victim: Identity, scene: Scene) -> Generator[float]:
         """Stop, confirm, wait, continue."""
         try:
             yield from stop(victim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from chaos.faults.base import Attack, Scene, register
@@ -30,7 +30,7 @@ class Straggler(Attack):
     stopped_s: float = 0.2
     running_s: float = 0.2
 
-    def attack(self, victim: Identity, scene: Scene) -> Iterator[float]:
+    def attack(self, victim: Identity, scene: Scene) -> Generator[float]:
         """Cycle until the time is over, then confirm."""
         end = time.monotonic() + self.seconds
         cycles, stood = 0, 0.0

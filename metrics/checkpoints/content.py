@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.history import Event
+from chaos.history import Event, History
 from metrics.attempts import Attempt, commits_before
 from metrics.checkpoints.dcp import BadCheckpoint, Piece, pieces
+from metrics.checkpoints.resharded import Parts, expected_parts
+from metrics.checkpoints.values import STAMP
 from metrics.recovery import cut_short
 from metrics.verdict import Case, Finding, Verdict
-
-STAMP = "stamp.rank"
-
-
-Parts = dict[str, str | None]
-"""Digests by piece; None where ranks that should agree do not."""
 
 
 def saved_parts(attempts: list[Attempt]) -> dict[tuple[int, int], Parts]:
@@ -39,36 +36,82 @@ def differing(ours: Parts, theirs: Parts) -> list[str]:
     return sorted(piece for piece in every if ours.get(piece) is None or ours.get(piece) != theirs.get(piece))
 
 
+@dataclass(frozen=True)
+class _Load:
+    """One attempt's answer: how many pieces were compared; what is wrong or unknown, with the pieces it is about."""
+
+    verdict: Verdict
+    seen: str = ""
+    pieces: list[str] = field(default_factory=list)
+    compared: int = 0
+
+
 def check_restored(case: Case) -> Finding:
     """What each rank holds after loading is what was saved: weights, optimizer, schedule, random states, position."""
     name, expected = "restored-state", "state after each load equals the state that was saved, piece by piece"
-    saved = saved_parts(case.attempts)
-    compared = 0
     restarts = [attempt for attempt in case.attempts if attempt.number > 0]
-    if restarts and not any(commits_before(case.attempts, attempt.number) for attempt in restarts):
+    commits = {attempt.number: commits_before(case.attempts, attempt.number) for attempt in restarts}
+    if restarts and not any(commits.values()):
         return Finding(name, Verdict.NOT_APPLICABLE, expected, "no checkpoint was committed before a restart")
-    short = cut_short(case)
-    for attempt in restarts:
-        commits = commits_before(case.attempts, attempt.number)
-        if not commits:
-            continue
-        source = saved.get((commits[-1].attempt or 0, commits[-1].step or 0))
-        restored = [e for e in attempt.states if e.data["name"] == "restored"]
-        if source is None or (len(restored) < attempt.world_size and attempt.number not in short):
-            seen = f"attempt {attempt.number}: {len(restored)} of {attempt.world_size} ranks told their restored state"
-            return Finding(name, Verdict.UNKNOWN, expected, seen)
-        for event in restored:
-            if odd := sorted(p for p, digest in event.data["parts"].items() if source.get(p) != digest):
-                seen = f"attempt {attempt.number}, rank {event.rank}: {len(odd)} pieces differ, first {odd[0]}"
-                return Finding(name, Verdict.FAIL, expected, seen, evidence={"pieces": odd[:20]})
-            compared += len(event.data["parts"])
-        told = {piece for event in restored for piece in event.data["parts"]}
-        if attempt.number not in short and (lacking := sorted(source.keys() - told)):
-            seen = f"attempt {attempt.number}: {len(lacking)} saved pieces were restored nowhere, first {lacking[0]}"
-            return Finding(name, Verdict.FAIL, expected, seen, evidence={"pieces": lacking[:20]})
+    saved = saved_parts(case.attempts)
+    loads = [
+        _load(case, saved, attempt, commits[attempt.number][-1]) for attempt in restarts if commits[attempt.number]
+    ]
+    for verdict in (Verdict.FAIL, Verdict.UNKNOWN):
+        if load := next((load for load in loads if load.verdict is verdict), None):
+            evidence = {"pieces": load.pieces[:20]} if load.pieces else {}
+            return Finding(name, verdict, expected, load.seen, evidence=evidence)
+    compared = sum(load.compared for load in loads)
     if not compared:
         return Finding(name, Verdict.UNKNOWN, expected, "nothing was restored, so nothing could be compared")
     return Finding(name, Verdict.PASS, expected, f"{compared} pieces equal")
+
+
+Held = list[tuple[int | None, dict[str, str]]]
+"""What ranks told that they hold: rank, and digests by piece."""
+
+
+def _load(case: Case, saved: dict[tuple[int, int], Parts], attempt: Attempt, commit: Event) -> _Load:
+    """Compare what the ranks of an attempt told after loading with what was saved for that commit."""
+    source = saved.get((commit.attempt or 0, commit.step or 0))
+    held: Held = [(event.rank, event.data["parts"]) for event in attempt.states if event.data["name"] == "restored"]
+    ranks, short = len({rank for rank, _ in held}), attempt.number in cut_short(case)
+    if source is None or (ranks < attempt.world_size and not short):
+        seen = f"attempt {attempt.number}: {ranks} of {attempt.world_size} ranks told their restored state"
+        return _Load(Verdict.UNKNOWN, seen)
+    sizes = {a.world_size for a in case.attempts if a.number in (attempt.number, commit.attempt)} - {0}
+    if len(sizes) <= 1:
+        return _compared(attempt, source, held, whole=not short)
+    if ranks < attempt.world_size:
+        return _Load(Verdict.PASS)  # how tensors were cut is known only when every rank told of its shards
+    return _load_of_another_size(case, attempt, commit, source, held)
+
+
+def _load_of_another_size(case: Case, attempt: Attempt, commit: Event, source: Parts, held: Held) -> _Load:
+    """The same where the save is of another world size: shards and stamps are others, the tensors must not be."""
+    storage = storage_of(case.directory, case.history)
+    if storage is None:
+        return _Load(Verdict.UNKNOWN, "where checkpoints went was not recorded")
+    held = [(rank, {p: d for p, d in parts.items() if not p.startswith(STAMP)}) for rank, parts in held]
+    try:
+        right = expected_parts(storage / _name(commit), source, {piece for _, parts in held for piece in parts})
+    except BadCheckpoint as error:
+        why = f"attempt {attempt.number} has another world size than the save, whose tensors it takes to compare"
+        return _Load(Verdict.UNKNOWN, f"{why}: {error}")
+    return _compared(attempt, right, held, whole=True)
+
+
+def _compared(attempt: Attempt, source: Parts, held: Held, whole: bool) -> _Load:
+    """``whole``: whether every saved piece must have been restored on some rank."""
+    for rank, parts in held:
+        if odd := sorted(piece for piece, digest in parts.items() if source.get(piece) != digest):
+            seen = f"attempt {attempt.number}, rank {rank}: {len(odd)} pieces differ, first {odd[0]}"
+            return _Load(Verdict.FAIL, seen, odd)
+    told = {piece for _, parts in held for piece in parts}
+    if whole and (lacking := sorted(source.keys() - told)):
+        seen = f"attempt {attempt.number}: {len(lacking)} saved pieces were restored nowhere, first {lacking[0]}"
+        return _Load(Verdict.FAIL, seen, lacking)
+    return _Load(Verdict.PASS, compared=sum(len(parts) for _, parts in held))
 
 
 def check_stored(case: Case) -> Finding:
@@ -80,10 +123,9 @@ def check_stored(case: Case) -> Finding:
     commits = [event for attempt in case.attempts for event in attempt.commits][-case.record.keep :]
     if not commits:
         return Finding(name, Verdict.UNKNOWN, expected, "no checkpoint was committed")
-    started = case.history.first("controller.start")
-    if started is None:
+    storage = storage_of(case.directory, case.history)
+    if storage is None:
         return Finding(name, Verdict.UNKNOWN, expected, "where checkpoints went was not recorded")
-    storage = _storage(case, started)
     saved = saved_parts(case.attempts)
     total = 0
     for commit in commits:
@@ -110,10 +152,13 @@ def _name(commit: Event) -> str:
     return str(commit.data["checkpoint"])
 
 
-def _storage(case: Case, started: Event) -> Path:
-    """The experiment directory: in the run directory, wherever that lies by now, else where it was."""
+def storage_of(directory: Path, history: History) -> Path | None:
+    """The experiment directory: in the run directory, wherever that lies by now, else where it was; None if untold."""
+    started = history.first("controller.start")
+    if started is None:
+        return None
     told = Path(started.data["experiment"])
-    moved = case.directory / "storage" / told.name
+    moved = directory / "storage" / told.name
     return moved if moved.is_dir() else told
 
 

@@ -1,7 +1,7 @@
 """Reading a checkpoint of torch.distributed.checkpoint from its files, without executing anything in it.
 
 ``.metadata`` is a pickle: it is read with an allow-list of the classes that torch itself puts there. Pieces are read
-one at a time, each with ``weights_only``.
+one at a time, each with ``weights_only``: as they lie there by ``pieces``, put together again by ``Stored``.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # importing torch takes seconds, which a command that reads no checkpoint need not wait for
+    import torch
     from torch.distributed.checkpoint.metadata import Metadata
 
 METADATA = ".metadata"
@@ -88,16 +90,80 @@ def pieces(folder: Path) -> Iterator[Piece]:
     Raises BadCheckpoint when a file is missing or cut, or a piece cannot be decoded.
     """
     metadata = read_metadata(folder)
-    try:
+    with _coherent(folder):
         places = sorted((metadata.storage_data or {}).items(), key=lambda item: _place(item[1]))
         for index, info in places:
             piece = _piece(folder, index, info, metadata.state_dict_metadata[index.fqn])
             if piece is not None:
                 yield piece
+
+
+@contextmanager
+def _coherent(folder: Path) -> Iterator[None]:
+    """What goes wrong within, by what the metadata say, is the checkpoint's fault."""
+    try:
+        yield
     except BadCheckpoint:
         raise
-    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise BadCheckpoint(f"{folder / METADATA} contradicts itself: {error!r}") from error
+
+
+class Stored:
+    """A checkpoint directory whose values are read by name, whole, one at a time.
+
+    Raises BadCheckpoint, as all its methods, when the files are no complete, readable checkpoint.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        metadata = read_metadata(folder)
+        self._places: dict[str, list[tuple[Any, Any]]] = {}
+        with _coherent(folder):
+            self._described = dict(metadata.state_dict_metadata)
+            for index, info in (metadata.storage_data or {}).items():
+                self._places.setdefault(index.fqn, []).append((index, info))
+            if foreign := sorted(self._places.keys() - self._described.keys()):
+                raise BadCheckpoint(f"{folder / METADATA} places {foreign[0]}, which it does not describe")
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all values, sorted."""
+        with _coherent(self.folder):
+            return sorted(self._described)
+
+    def value(self, name: str) -> Any:
+        """One value: a tensor, put together of all its pieces, or a plain value."""
+        from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+        with _coherent(self.folder):
+            described = self._described[name]
+            found = [(index, _read(self.folder, index, info)) for index, info in self._places.get(name, ())]
+            if isinstance(described, TensorStorageMetadata):
+                pieces = [(_offsets(index, described), piece) for index, piece in found]
+                return _whole(self.folder / METADATA, name, described, pieces)
+            ((_, value),) = found
+            return value
+
+
+def _whole(file: Path, name: str, described: Any, pieces: list[tuple[tuple[int, ...], Any]]) -> torch.Tensor:
+    """A tensor of all its pieces, which must cover it without overlap; each comes with the offsets of its first number.
+
+    The numbers are counted before room is made for them: metadata may claim any size.
+    """
+    import torch
+
+    numbers = sum(piece.numel() for _, piece in pieces)
+    if numbers != described.size.numel():
+        raise BadCheckpoint(f"{file}: the pieces of {name} hold {numbers} of {described.size.numel()} numbers")
+    whole = torch.empty(described.size, dtype=described.properties.dtype)
+    filled = torch.zeros(described.size, dtype=torch.bool)
+    for offsets, piece in ((offsets, piece) for offsets, piece in pieces if piece.numel()):
+        place = tuple(slice(begin, begin + length) for begin, length in zip(offsets, piece.shape, strict=True))
+        if whole[place].shape != piece.shape or piece.dtype != whole.dtype or filled[place].any():
+            raise BadCheckpoint(f"{file}: the pieces of {name} do not fit together at {offsets}")
+        whole[place], filled[place] = piece, True
+    return whole
 
 
 def _piece(folder: Path, index: Any, info: Any, described: Any) -> Piece | None:
@@ -106,20 +172,30 @@ def _piece(folder: Path, index: Any, info: Any, described: Any) -> Piece | None:
 
     from chaos.digest import piece_key, tensor_digest, value_digest
 
+    value = _read(folder, index, info)
+    if not isinstance(described, TensorStorageMetadata):
+        return Piece(index.fqn, info.relative_path, value_digest(index.fqn, value), value)
+    if not value.numel() and described.size.numel():
+        return None
+    offsets = _offsets(index, described)
+    digest = tensor_digest(index.fqn, tuple(described.size), offsets, value)
+    small = value if value.numel() <= 16 else None
+    return Piece(piece_key(index.fqn, offsets), info.relative_path, digest, small)
+
+
+def _offsets(index: Any, described: Any) -> tuple[int, ...]:
+    """Where a piece begins in its tensor; one without offsets is the whole of it."""
+    return tuple(index.offset) if index.offset is not None else (0,) * len(described.size)
+
+
+def _read(folder: Path, index: Any, info: Any) -> Any:
+    """What is stored at one place, decoded."""
     file = folder / info.relative_path
     if not file.resolve().is_relative_to(folder.resolve()):
         raise BadCheckpoint(f"{folder / METADATA} points outside the checkpoint: {info.relative_path}")
     if info.offset < 0 or info.length < 0:
         raise BadCheckpoint(f"{folder / METADATA} places {index.fqn} at {info.offset}, {info.length} bytes long")
-    value = _decode(file, info.offset, info.length, index.fqn)
-    if not isinstance(described, TensorStorageMetadata):
-        return Piece(index.fqn, info.relative_path, value_digest(index.fqn, value), value)
-    if not value.numel() and described.size.numel():
-        return None
-    offsets = tuple(index.offset) if index.offset is not None else (0,) * len(described.size)
-    digest = tensor_digest(index.fqn, tuple(described.size), offsets, value)
-    small = value if value.numel() <= 16 else None
-    return Piece(piece_key(index.fqn, offsets), info.relative_path, digest, small)
+    return _decode(file, info.offset, info.length, index.fqn)
 
 
 def _place(info: Any) -> tuple[str, int]:

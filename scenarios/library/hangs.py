@@ -10,7 +10,7 @@ from chaos.faults.skip_collective import SkipCollective
 from chaos.schedule import Arming
 from chaos.targets import Rank
 from chaos.triggers import at_step, in_phase
-from metrics.expectations import HEALTHY, beats_defaults
+from metrics.expectations import HEALTHY, UNDISTURBED, beats_defaults
 from scenarios.library.workers import once
 from scenarios.scenario import Scenario, Shape, register
 
@@ -54,6 +54,26 @@ HANG_GIL = register(
         inject=once(HangGil()),
         expects=HEALTHY & beats_defaults(times=10),
         shape=SHORT,
+    )
+)
+
+HANG_WATCHDOG = register(
+    Scenario(
+        name="hang-watchdog",
+        title="A hang under Ray's own time-outs, our watchdog on: it restarts the group.",
+        inject=once(Hang()),
+        expects=HEALTHY & beats_defaults(times=10),
+        shape=Shape(watchdog_s=8.0),
+    )
+)
+
+HANG_UNWATCHED = register(
+    Scenario(
+        name="hang-unwatched",
+        title="A hang under Ray's own time-outs, no watchdog: nobody notices for 20 s.",
+        inject=once(Hang(seconds=20)),
+        expects=UNDISTURBED,
+        recovers=False,
     )
 )
 

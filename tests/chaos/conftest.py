@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import resource
 import signal
@@ -11,16 +12,21 @@ import tempfile
 import time
 import uuid
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from chaos import INSTALLATION
-from chaos.agent.plan import Plan
+from chaos.agent.plan import Board, Injection, Plan
+from chaos.attacks import Attacks
+from chaos.cluster.local import LocalCluster
 from chaos.healing import close
 from chaos.history import Event, HistoryWriter
-from chaos.ledger import Ledger
+from chaos.ledger import Account, Ledger
 from chaos.process import MARKER, Identity, carries_marker, pids
+from chaos.triggers import at_step
+from tests.chaos.machines import Machines
 
 OWNER = f"""
 import os, subprocess, sys, time
@@ -186,6 +192,82 @@ def writer(tmp_path, told):
     made = HistoryWriter(tmp_path, [told.append])
     yield made
     made.close()
+
+
+@pytest.fixture
+def cluster(tmp_path, ledger, writer):
+    """The cluster of the run: a head and two nodes, none of them started."""
+    workspace = tmp_path / ledger.run_id
+    workspace.mkdir()
+    labels = {"w1": {"zone": "b", "spot": "yes"}}
+    environment = {"PATH": os.environ["PATH"]}
+    return LocalCluster(2, 3, workspace, ledger, writer.emit, environment, labels=labels)
+
+
+@dataclass
+class Victim:
+    """A process that stands at its point, the attacks on it, and means to look."""
+
+    victim: Identity
+    attacks: Attacks
+    due: object
+
+    def until(self, condition, seconds=10.0):
+        """Tick until the condition holds; whether it does."""
+        end = time.monotonic() + seconds
+        while not (holds := condition()) and time.monotonic() < end:
+            self.attacks.tick()
+            time.sleep(0.002)
+        return holds
+
+    @property
+    def free(self):
+        """Whether the victim may leave its point."""
+        board = Board(self.attacks.plan.board)
+        return any(board.has(f"go-{injection.id}") for injection in self.attacks.plan.injections)
+
+
+@pytest.fixture
+def machines(ledger):
+    """The nodes of the run, on which nothing runs yet."""
+    return Machines(ledger)
+
+
+@pytest.fixture
+def scene(plan, writer, machines, event, spawn):
+    """Arm one fault, whose victim is a process that sleeps on node w0; ``due`` lets the victim say that it is due."""
+    made = []
+
+    def arm(fault, **values):
+        victim = Identity.of(spawn().pid)
+        injection = Injection(id=f"{fault}-0", fault=fault, rank=1, trigger=at_step(3), values=values)
+        attacks = Attacks(dataclasses.replace(plan, injections=(injection,)), writer, machines)
+        attacks(event("worker.start", pid=victim.pid, attempt=0, rank=1, data={"start": victim.start}))
+        data = {"injection": injection.id, "fault": fault, "phase": "step", "node": "w0"}
+        due = event("fault.due", pid=victim.pid, attempt=0, rank=1, step=3, data=data)
+        made.append(attacks)
+        return Victim(victim, attacks, lambda: attacks(due))
+
+    yield arm
+    for attacks in made:
+        attacks.close()
+
+
+@pytest.fixture
+def kinds(told):
+    """The kinds of all events told so far."""
+    return lambda: [event.kind for event in told]
+
+
+@pytest.fixture
+def stopped_entries(ledger):
+    """The processes that the ledger holds for stopped, with the injection."""
+
+    def look():
+        entries = Account.read(ledger.path).open.values()
+        return [(e["pid"], e["start"], e["injection"]) for e in entries if e["kind"] == "stopped"]
+
+    return look
 
 
 @pytest.fixture

@@ -4,79 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-import time
-from dataclasses import dataclass
 
-import pytest
-
-from chaos.agent.plan import Board, Injection
-from chaos.attacks import Attacks
 from chaos.faults import base
 from chaos.faults.freeze import Freeze
-from chaos.ledger import Account
-from chaos.process import Identity
-from chaos.triggers import at_step
-
-WHERE = {"attempt": 0, "rank": 1, "step": 3}
-
-
-@dataclass
-class Scene:
-    """A victim, the attacks on it, and means to look."""
-
-    victim: Identity
-    attacks: Attacks
-    due: object
-
-    def until(self, condition, seconds=10.0):
-        """Tick until the condition holds; whether it does."""
-        end = time.monotonic() + seconds
-        while not (holds := condition()) and time.monotonic() < end:
-            self.attacks.tick()
-            time.sleep(0.002)
-        return holds
-
-    @property
-    def free(self):
-        """Whether the victim may leave its point."""
-        board = Board(self.attacks.plan.board)
-        return any(board.has(f"go-{injection.id}") for injection in self.attacks.plan.injections)
-
-
-@pytest.fixture
-def scene(plan, writer, ledger, event, spawn):
-    """Arm one fault, whose victim is a process that sleeps; ``due`` lets the victim say that it is due."""
-    made = []
-
-    def arm(fault, **values):
-        victim = Identity.of(spawn().pid)
-        injection = Injection(id=f"{fault}-0", fault=fault, rank=1, trigger=at_step(3), values=values)
-        attacks = Attacks(dataclasses.replace(plan, injections=(injection,)), writer, ledger)
-        attacks(event("worker.start", pid=victim.pid, attempt=0, rank=1, data={"start": victim.start}))
-        data = {"injection": injection.id, "fault": fault, "phase": "step", "node": "w0"}
-        due = event("fault.due", pid=victim.pid, **WHERE, data=data)
-        made.append(attacks)
-        return Scene(victim, attacks, lambda: attacks(due))
-
-    yield arm
-    for attacks in made:
-        attacks.close()
-
-
-@pytest.fixture
-def kinds(told):
-    return lambda: [event.kind for event in told]
-
-
-@pytest.fixture
-def stopped_entries(ledger):
-    """The victims that the ledger holds for stopped, with the injection."""
-
-    def look():
-        entries = Account.read(ledger.path).open.values()
-        return [(e["pid"], e["start"], e["injection"]) for e in entries if e["kind"] == "stopped"]
-
-    return look
 
 
 def test_an_attack_is_in_the_ledger_and_told_before_the_signal(scene, kinds, stopped_entries, monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import faulthandler
 import os
 import pickle
@@ -9,11 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ray.train.v2.api.exceptions import WorkerGroupError
 
-from chaos.agent import callback, session
+from chaos.agent import callback, session, watchdog
 from chaos.agent.callback import Agent
 from chaos.agent.events import EventWriter
 from chaos.agent.plan import NODE, VARIABLE, Injection, Plan
+from chaos.agent.watchdog import Progress
 from chaos.faults.base import InjectedError
 from chaos.history import Tail
 from chaos.process import current
@@ -149,7 +152,95 @@ def test_a_status_that_reads_otherwise_is_told_and_harms_nothing(agent, seen) ->
     agent.after_worker_group_poll_status(SimpleNamespace())
     (_, (kind, _, _, _, data)) = seen()
     assert kind == "agent.error"
-    assert data["error"].startswith("Agent.after_worker_group_poll_status: AttributeError(")
+    assert data["error"].startswith("Agent._tell_errors: AttributeError(")
+
+
+# The watchdog, in the controller
+
+
+class Group:
+    """A worker group as a start tells of it: two workers and their placement group."""
+
+    def __init__(self) -> None:
+        self._worker_group_state = SimpleNamespace(placement_group_handle=SimpleNamespace(placement_group=None))
+
+    def get_workers(self):
+        where = SimpleNamespace(pid=1, node_ip="127.0.0.1")
+        return [SimpleNamespace(distributed_context=SimpleNamespace(world_rank=r), metadata=where) for r in range(2)]
+
+
+@pytest.fixture
+def watched(agent, plan, monkeypatch):
+    """An agent whose group has just started, under a watchdog whose patience is over at once."""
+    monkeypatch.setattr(callback.ray.util, "placement_group_table", lambda group: {})
+    monkeypatch.setattr(watchdog, "STARTING_S", 0.0)
+
+    def start(seconds=1e-9, attempt=0):
+        agent.plan = dataclasses.replace(plan, watchdog_s=seconds)
+        agent.attempt = attempt
+        agent.after_worker_group_start(Group())
+        return agent
+
+    return start
+
+
+def running(*flags, **errors):
+    """The status of a group: which ranks run, and their errors."""
+    ranks = {rank: SimpleNamespace(running=flag) for rank, flag in enumerate(flags)}
+    return SimpleNamespace(errors=polled(**errors).errors, worker_statuses=ranks)
+
+
+def test_no_progress_is_told_and_raised_as_an_error_that_ray_retries(watched, plan, seen) -> None:
+    agent = watched(attempt=1)
+    Progress(plan.board, 1, 0).tell(6)
+    with pytest.raises(WorkerGroupError, match="rank 0 at step 6, rank 1 at step none") as raised:
+        agent.after_worker_group_poll_status(running(True, True))
+    assert set(raised.value.worker_failures) == {1}
+    assert seen("watchdog.fired") == [("watchdog.fired", 1, None, None, {"steps": {"0": 6, "1": None}})]
+    assert seen("agent.error") == []
+
+
+def test_a_watchdog_barks_once_in_an_attempt_and_again_in_the_next(watched, seen) -> None:
+    for attempt in range(2):
+        agent = watched(attempt=attempt)
+        with pytest.raises(WorkerGroupError):
+            agent.after_worker_group_poll_status(running(True, True))
+        agent.after_worker_group_poll_status(running(True, True))
+    assert [attempt for _, attempt, *_ in seen("watchdog.fired")] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [running(True, False), running(False, False), running(True, True, r1=ValueError("mine"))],
+    ids=["one has finished", "all have finished", "one has failed"],
+)
+def test_a_watchdog_is_silent_when_a_rank_has_ended(watched, seen, status) -> None:
+    agent = watched()
+    for _ in range(3):
+        agent.after_worker_group_poll_status(status)
+    assert seen("watchdog.fired", "agent.error") == []
+
+
+def test_patience_that_is_not_over_is_silence(watched, seen) -> None:
+    agent = watched(seconds=60.0)
+    for _ in range(3):
+        agent.after_worker_group_poll_status(running(True, True))
+    assert seen("watchdog.fired", "agent.error") == []
+
+
+def test_without_orders_there_is_no_watchdog(watched, seen) -> None:
+    agent = watched(seconds=0.0)
+    for _ in range(3):
+        agent.after_worker_group_poll_status(running(True, True))
+    assert seen("watchdog.fired", "agent.error") == []
+
+
+def test_a_watchdog_that_cannot_look_is_told_and_harms_nothing(watched, seen, monkeypatch) -> None:
+    agent = watched()
+    monkeypatch.setattr(watchdog, "_read", lambda file: 1 / 0)
+    agent.after_worker_group_poll_status(running(True, True))
+    ((_, _, _, _, data),) = seen("agent.error")
+    assert data["error"].startswith("Agent._stuck: ZeroDivisionError(")
 
 
 # In the workers

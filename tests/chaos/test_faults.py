@@ -22,7 +22,7 @@ import pytest
 
 from chaos import INSTALLATION
 from chaos.faults.async_exception import AsyncException
-from chaos.faults.base import Attack, Fault, InjectedError, Proof, Scene, all_faults, find_fault, settings
+from chaos.faults.base import Attack, Fault, InjectedError, Proof, all_faults, find_fault, settings
 from chaos.faults.delay import Delay
 from chaos.faults.exception import Raise
 from chaos.faults.freeze import Freeze
@@ -35,11 +35,13 @@ from chaos.faults.straggler import Straggler
 from chaos.process import Identity, exit_cause
 from chaos.timeouts import TIMEOUTS, floor_s
 from chaos.triggers import PHASES
+from tests.chaos.machines import Stage
 
 NAMES = list(all_faults())
-ATTACKS = [name for name in NAMES if issubclass(all_faults()[name], Attack)]
+ATTACKS = [name for name, fault in all_faults().items() if issubclass(fault, Attack) and not fault.on_node]
+"""Attacks on single processes; those on nodes have tests of their own."""
 
-ODD: dict[str, Any] = {"int": 7, "float": 0.25}
+ODD: dict[str, Any] = {"int": 7, "float": 0.25, "float | None": 0.25}
 """A value of each type of setting that is nobody's default."""
 
 
@@ -311,19 +313,6 @@ def test_a_signal_does_not_cut_a_held_lock_short() -> None:
 # Attacks
 
 
-class Stage(Scene):
-    """Notes, in order, what an attack does."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-
-    def release(self) -> None:
-        self.done.append("released")
-
-    def confirm(self, evidence: str) -> None:
-        self.done.append(evidence)
-
-
 @pytest.fixture
 def victim(spawn: Callable[..., subprocess.Popen[bytes]]) -> Identity:
     found = Identity.of(spawn().pid)
@@ -359,7 +348,7 @@ def test_closing_an_attack_at_any_time_lets_the_victim_go_on(name: str, victim: 
         steps = fault.attack(victim, Stage())
         for _ in range(taken):
             next(steps, None)
-        steps.close()  # type: ignore[attr-defined]
+        steps.close()
         assert not victim.stopped()
     assert victim.alive()
 
@@ -399,5 +388,5 @@ def test_a_straggler_that_is_cut_short_is_not_confirmed(victim: Identity) -> Non
     steps = Straggler(seconds=60).attack(victim, stage)
     for _ in range(3):
         next(steps)
-    steps.close()  # type: ignore[attr-defined]
+    steps.close()
     assert set(stage.done) <= {"released"}

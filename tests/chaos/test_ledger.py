@@ -88,6 +88,25 @@ def test_the_time_of_a_run_may_be_over(tmp_path) -> None:
     assert Account.read(Ledger.open(tmp_path, "run1", ttl_s=-1.0).path).left_s < 0
 
 
+@pytest.mark.parametrize("times", [(100.0,), (5000.0, 100.0), (1.0, 2.0, 100.0)])
+def test_the_time_of_a_run_may_be_extended_and_the_last_word_counts(ledger, times) -> None:
+    number = ledger.intend("injection")
+    for ttl_s in times:
+        ledger.extend(ttl_s)
+    account = Account.read(ledger.path)
+    assert (account.ttl_s, list(account.open), account.owner) == (100.0, [number], current())
+    assert 90 < account.left_s <= 100
+
+
+def test_a_time_that_is_over_begins_anew_when_it_is_extended(tmp_path) -> None:
+    made = Ledger.open(tmp_path, "run1", ttl_s=1000.0)
+    head = json.loads(made.path.read_text())
+    made.path.write_text(json.dumps({**head, "opened": head["opened"] - 5000}) + "\n")
+    assert Account.read(made.path).left_s < -3900
+    made.extend(100.0)
+    assert 90 < Account.read(made.path).left_s <= 100
+
+
 def test_a_ledger_without_a_time_has_the_usual_one(tmp_path) -> None:
     append(tmp_path / NAME, {"schema": 1, "run": "run1", "owner": {"pid": 1, "start": 2}})
     assert Account.read(tmp_path / NAME).ttl_s == TTL_S

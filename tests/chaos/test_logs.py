@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from chaos.logs import LARGEST, collect_logs
@@ -16,8 +18,8 @@ def logs(tmp_path):
     folder.mkdir(parents=True)
     target = tmp_path / "kept"
 
-    def collect():
-        collect_logs(tmp_path / "workspace", target, SECRET)
+    def collect(**options):
+        collect_logs(tmp_path / "workspace", target, SECRET, **options)
         return target
 
     return folder, collect
@@ -60,6 +62,27 @@ def test_what_is_kept_and_what_is_not(logs, tmp_path) -> None:
         "w0/raylet.err",
         "w0/worker-a.out",
     ]
+
+
+def test_of_a_shared_cluster_only_what_has_grown_since_then_is_kept(logs) -> None:
+    folder, collect = logs
+    for name, grown in (("worker-old.out", 1000), ("worker-new.out", 2000), ("raylet.out", 3000)):
+        (folder / name).write_text(name)
+        os.utime(folder / name, (grown, grown))
+    kept = {path.name for path in (collect(since_s=2000.0) / "w0").iterdir()}
+    assert kept == {"worker-new.out", "raylet.out"}
+    assert {path.name for path in (collect() / "w0").iterdir()} == {*kept, "worker-old.out"}
+
+
+def test_each_life_of_a_node_has_its_own_logs(logs, tmp_path) -> None:
+    _, collect = logs
+    again = tmp_path / "workspace" / "w0.2" / "session_2026" / "logs"
+    again.mkdir(parents=True)
+    (again / "raylet.out").write_text("again")
+    (tmp_path / "workspace" / "w0.2.log").write_text("ray start")
+    target = collect()
+    assert (target / "w0.2" / "raylet.out").read_text() == "again"
+    assert (target / "w0.2.log").read_text() == "ray start"
 
 
 def test_bytes_that_are_no_text_are_kept(logs) -> None:

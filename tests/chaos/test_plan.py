@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,6 +38,18 @@ def test_a_plan_is_read_as_it_was_written(full: Plan) -> None:
 def test_the_same_plan_is_written_byte_for_byte(full: Plan) -> None:
     first = full.write().read_bytes()
     assert Plan.read(full.write()).write().read_bytes() == first
+
+
+@pytest.mark.parametrize("seconds", [0.0, 12.5])
+def test_the_patience_of_the_watchdog_is_stored(full: Plan, seconds: float) -> None:
+    assert Plan.read(dataclasses.replace(full, watchdog_s=seconds).write()).watchdog_s == seconds
+
+
+def test_a_plan_from_before_there_was_a_watchdog_has_none(full: Plan) -> None:
+    stored = json.loads(full.write().read_text())
+    del stored["watchdog_s"]
+    Path(full.directory, "plan.json").write_text(json.dumps(stored))
+    assert Plan.read(Path(full.directory, "plan.json")) == full
 
 
 def test_writing_makes_the_folders(full: Plan) -> None:

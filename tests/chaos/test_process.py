@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -16,6 +17,7 @@ from chaos.process import (
     current,
     exit_cause,
     holds_file_below,
+    name_of,
     ours,
     session_of,
 )
@@ -186,6 +188,16 @@ def test_a_process_name_with_spaces_and_brackets_is_read_right(spawn, tmp_path) 
     child = spawn(str(odd), "60")
     assert Identity.of(child.pid).alive()
     assert session_of(child.pid) == child.pid
+
+
+def test_the_name_of_a_process_is_that_of_its_program(spawn, tmp_path) -> None:
+    program = tmp_path / "raylet of a very long name"
+    shutil.copy(shutil.which("sleep"), program)
+    child = spawn(program, "60")
+    assert name_of(child.pid) == "raylet of a ver"
+    child.kill()
+    child.wait()
+    assert name_of(child.pid) == ""
 
 
 def test_the_current_process_is_this_one() -> None:

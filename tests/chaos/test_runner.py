@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -54,10 +57,18 @@ for attempt in range(3):
 
 
 class Cluster(LocalCluster):
-    """A cluster without nodes, at which nothing is ever left behind."""
+    """A cluster without nodes, at which nothing is ever left behind; counts who looks at Ray's own view of them."""
+
+    left: ClassVar = {"actors": [], "placement_groups": [], "seconds": 0.0}
+    eyes_opened = 0
 
     def left_behind(self, seconds):
-        return {"actors": [], "placement_groups": [], "seconds": 0.0}
+        return self.left
+
+    def eyes(self):
+        self.eyes_opened += 1
+        told = json.dumps({"node_id": "a", "address": self.head.address, "alive": True, "wall_ns": 1, "mono_ns": 1})
+        return subprocess.Popen(["sh", "-c", 'echo "$1"; exec sleep 60', "sh", told], stdout=subprocess.PIPE)
 
 
 @pytest.fixture
@@ -134,6 +145,61 @@ def test_an_attack_from_outside_is_carried_out_while_its_victim_waits(conduct, l
     kinds = [entry["kind"] for entry in Account.read(ledger.path).open.values()]
     assert "stopped" not in kinds
     assert len(of_kind("attempt.start")) == 1
+
+
+def test_where_a_fault_hits_nodes_ray_is_watched_and_only_there(conduct, of_kind) -> None:
+    run = conduct(armed("add-node", at_step(3)), steps=20)
+    run.cluster.join = lambda name="": iter(())
+    assert run.run() is True
+    assert [event.data["name"] for event in of_kind("cluster.node.alive")] == ["head"]
+    assert run.cluster.eyes_opened == 1
+    assert run._eyes._process is None
+    assert [event.data["evidence"] for event in of_kind("fault.confirmed")] == ["a node has joined"]
+
+
+@pytest.mark.parametrize("injections", [(), (armed("kill", at_step(3)),), (armed("freeze", at_step(3), seconds=0.05),)])
+def test_where_no_fault_hits_nodes_ray_is_not_asked(conduct, injections) -> None:
+    run = conduct(*injections)
+    run.run()
+    assert run.cluster.eyes_opened == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "nothing"),
+    [
+        ({"actors": [], "placement_groups": [], "seconds": 0.5}, True),
+        ({"actors": ["A"], "placement_groups": [], "seconds": 0.5}, False),
+        ({"actors": [], "placement_groups": ["00"], "seconds": 0.5}, False),
+        ({"error": "the GCS did not answer"}, False),
+    ],
+)
+def test_a_cluster_is_as_before_when_it_was_seen_to_be(conduct, left, nothing) -> None:
+    run = conduct()
+    run.cluster.left = left
+    assert run.left_nothing is False
+    run.run()
+    assert run.left_nothing is nothing
+
+
+def test_a_job_that_waits_is_watched_for_its_time_and_then_interrupted(conduct, of_kind, phases) -> None:
+    first = "for attempt in range(3):"
+    run = conduct(
+        code=TRAIN.replace(first, f"controller.emit('controller.start')\n{first}") + "\ntime.sleep(60)", waits_s=0.3
+    )
+    assert run.run() is True
+    (probe,), (interrupted,) = of_kind("probe.waiting"), of_kind("workload.interrupted")
+    assert 0.3 <= probe.data["seconds"] < 10
+    assert 0 <= probe.data["cpu_share"] < 1
+    assert 0 < interrupted.data["seconds"] < 10
+    assert probe.mono_ns < interrupted.mono_ns
+    assert of_kind("workload.exit")[0].data["code"] not in (0, None)
+    assert phases() == ["launch", "steady", "inject", "recover", "wait", "finish"]
+    assert phases("run.phase.missed") == []
+
+
+def test_a_job_that_is_not_to_wait_is_neither_watched_nor_interrupted(conduct, of_kind) -> None:
+    assert conduct().run() is True
+    assert of_kind("probe.waiting") == of_kind("workload.interrupted") == []
 
 
 def test_a_training_script_that_ends_before_a_step_misses_the_gate(conduct, phases, of_kind) -> None:

@@ -9,15 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chaos.exits import UsageError
-from chaos.targets import All, Inventory, Node, NodeOf, NoTarget, Rank, Some, Target, resolve
+from chaos.targets import All, Inventory, Label, Node, NodeOf, NoTarget, OtherNodes, Rank, Some, Target, resolve
 
 few = settings(max_examples=20, deadline=None)
 
-WORLDS = st.builds(Inventory, st.integers(1, 40), st.integers(1, 8))
+NAMES = [f"w{i}" for i in range(40)]
+LABELS = st.dictionaries(st.sampled_from(NAMES[:8]), st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy")))
+WORLDS = st.builds(Inventory, st.integers(1, 40), st.integers(1, 8), LABELS)
 SEEDS = st.integers()
 RANKS = st.integers(0, 39)
+LABELLED = st.builds(Label, st.sampled_from("ab"), st.sampled_from("xy"))
 PLAIN = (
-    st.builds(Rank, RANKS) | st.just(All()) | st.builds(NodeOf, RANKS) | st.builds(Node, st.sampled_from(["w0", "w3"]))
+    st.builds(Rank, RANKS)
+    | st.just(All())
+    | st.builds(NodeOf, RANKS)
+    | st.builds(OtherNodes, RANKS)
+    | st.builds(Node, st.sampled_from(["w0", "w3"]))
+    | LABELLED
 )
 TARGETS = PLAIN | st.builds(Some, st.integers(1, 9), PLAIN)
 
@@ -85,7 +93,42 @@ def test_a_rank_is_hit_alone() -> None:
     assert hits(Rank(1), Inventory(3)) == (1,)
 
 
-@pytest.mark.parametrize("target", [Rank(3), Rank(-1), NodeOf(3), Some(1, Rank(3))])
+@few
+@given(RANKS, WORLDS)
+def test_one_rank_of_each_other_node_is_hit_and_none_of_the_own(rank: int, world: Inventory) -> None:
+    found = hits(OtherNodes(rank), world)
+    nodes = [world.neighbours(hit) for hit in found]
+    assert len(set(nodes)) == len(nodes) == (len(world.nodes) - 1 if rank < world.workers else 0)
+    assert rank not in [member for node in nodes for member in node]
+
+
+@pytest.mark.parametrize(("rank", "others"), [(0, (2, 4)), (1, (2, 4)), (3, (0, 4)), (4, (0, 2))])
+def test_the_other_nodes_are_hit_by_the_first_of_their_ranks(rank: int, others: tuple[int, ...]) -> None:
+    assert hits(OtherNodes(rank), Inventory(5, 2)) == others
+
+
+def test_a_world_of_one_node_has_no_other() -> None:
+    with pytest.raises(NoTarget, match="a rank of each node but that of rank 1"):
+        resolve(OtherNodes(1), Inventory(4, 4), random.Random(0))
+
+
+@few
+@given(LABELLED, WORLDS)
+def test_exactly_the_nodes_with_a_label_are_hit(target: Label, world: Inventory) -> None:
+    found = hits(target, world)
+    for name in world.nodes:
+        assert (name in found) == (world.labels.get(name, {}).get(target.key) == target.value)
+
+
+def test_a_label_without_a_node_in_the_world_matches_nobody() -> None:
+    world = Inventory(2, 1, {"w1": {"zone": "a"}, "w5": {"zone": "b"}})
+    assert hits(Label("zone", "a"), world) == ("w1",)
+    for key, value in [("zone", "b"), ("zone", "A"), ("rack", "a")]:
+        with pytest.raises(NoTarget, match=f"a worker of each node labelled {key}={value}, in a world of 2 workers"):
+            resolve(Label(key, value), world, random.Random(0))
+
+
+@pytest.mark.parametrize("target", [Rank(3), Rank(-1), NodeOf(3), OtherNodes(3), OtherNodes(-1), Some(1, Rank(3))])
 def test_a_rank_outside_the_world_is_a_mistake_of_the_users(target: Target) -> None:
     with pytest.raises(UsageError, match=r"outside the world of 3 workers: use 0 to 2, or more --workers"):
         resolve(target, Inventory(3), random.Random(0))
@@ -145,6 +188,8 @@ def test_every_rank_is_drawn_equally_often() -> None:
         (All(), "every rank"),
         (Node("w1"), "a worker of node w1"),
         (NodeOf(1), "all ranks of the node of rank 1"),
+        (OtherNodes(2), "a rank of each node but that of rank 2"),
+        (Label("zone", "a"), "a worker of each node labelled zone=a"),
         (Some(2, NodeOf(0)), "2 at random of all ranks of the node of rank 0"),
     ],
 )

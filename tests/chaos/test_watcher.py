@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -80,6 +81,45 @@ def test_an_owner_of_another_life_of_the_pid_is_dead(ledger, watching) -> None:
     for file in (ledger.path, folder / POINTER):
         file.write_text(file.read_text().replace(f'"start": {current().start}', '"start": 1'))
     assert ended(watching(orphan_s=0.0))
+    assert not folder.exists()
+
+
+def test_a_time_that_is_extended_is_waited_for(tmp_path, run_id, spawn, marked, watching) -> None:
+    child = spawn(env=marked)
+    ledger = Ledger.open(tmp_path, run_id, ttl_s=1.0)
+    ledger.intend("processes")
+    ledger.intend("directory", path=str(registry() / run_id))
+    (registry() / run_id).mkdir(parents=True)
+    pointer = {"ledger": str(ledger.path), "pid": current().pid, "start": current().start}
+    (registry() / run_id / POINTER).write_text(json.dumps(pointer))
+    begin = time.monotonic()
+    thread = watching(orphan_s=0.0)
+    assert not ended(thread, 0.3), "by then it has read its first time"
+    ledger.extend(2.0)
+    assert not ended(thread, 1.3), "its first time is over"
+    assert child.poll() is None
+    assert ended(thread)
+    assert child.wait(5) == -9
+    assert time.monotonic() - begin > 2.2
+
+
+@pytest.mark.parametrize("text", [None, "no ledger"])
+def test_a_run_whose_ledger_is_gone_at_the_end_of_its_time_is_healed(
+    tmp_path, run_id, spawn, marked, watching, text
+) -> None:
+    child = spawn(env=marked)
+    ledger = Ledger.open(tmp_path, run_id, ttl_s=0.6)
+    folder = registry() / run_id
+    folder.mkdir(parents=True)
+    pointer = {"ledger": str(ledger.path), "pid": current().pid, "start": current().start}
+    (folder / POINTER).write_text(json.dumps(pointer))
+    thread = watching(orphan_s=0.0)
+    assert not ended(thread, 0.2)
+    ledger.path.unlink()
+    if text is not None:
+        ledger.path.write_text(text)
+    assert ended(thread)
+    assert child.wait(5) == -9
     assert not folder.exists()
 
 

@@ -168,6 +168,8 @@ SETTINGS = {
     "worker_health": (constants.WORKER_HEALTH_CHECK_TIMEOUT_S_ENV_VAR, constants.DEFAULT_WORKER_HEALTH_CHECK_TIMEOUT_S),
     "report": (constants.COLLECTIVE_TIMEOUT_S_ENV_VAR, constants.DEFAULT_COLLECTIVE_TIMEOUT_S),
     "poll": (constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR, constants.DEFAULT_HEALTH_CHECK_INTERVAL_S),
+    "start": (constants.WORKER_GROUP_START_TIMEOUT_S_ENV_VAR, constants.DEFAULT_WORKER_GROUP_START_TIMEOUT_S),
+    "preemption_poll": (constants.PREEMPTION_POLL_INTERVAL_S_ENV_VAR, constants.DEFAULT_PREEMPTION_POLL_INTERVAL_S),
     "shutdown": (
         ray.train.constants.TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S,
         ray.train.constants.DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S,
@@ -192,7 +194,7 @@ def test_the_time_out_of_the_process_group_is_an_argument_with_the_default_of_to
     assert ray.train.torch.TorchConfig().timeout_s == wanted.default_s == default_pg_timeout.total_seconds()
 
 
-@pytest.mark.parametrize("name", ["worker_health", "report", "poll"])
+@pytest.mark.parametrize("name", ["worker_health", "report", "poll", "start", "preemption_poll"])
 def test_a_time_out_set_for_the_script_reaches_the_controller(name: str) -> None:
     assert TIMEOUTS[name].setting in constants.ENV_VARS_TO_PROPAGATE
 

@@ -229,21 +229,21 @@ def test_the_controller_keeps_what_it_committed_in_the_file_that_the_trainer_loo
     from trainer import data
 
     assert constants.CHECKPOINT_MANAGER_SNAPSHOT_FILENAME == "checkpoint_manager_snapshot.json"
-    assert constants.CHECKPOINT_MANAGER_SNAPSHOT_FILENAME in inspect.getsource(data.committed_step)
+    assert constants.CHECKPOINT_MANAGER_SNAPSHOT_FILENAME in inspect.getsource(data.committed_samples)
 
 
-def test_the_step_of_the_last_commit_can_be_read_from_a_stored_run(tmp_path: Path) -> None:
-    from trainer.data import committed_step
+def test_the_position_of_the_last_commit_can_be_read_from_a_stored_run(tmp_path: Path) -> None:
+    from trainer.data import committed_samples
 
     run = tmp_path / "x"
-    assert committed_step(str(run)) == 0
+    assert committed_samples(str(run)) == 0
     context = run_context(tmp_path)
     manager = CheckpointManager(context.run_config.checkpoint_config, context.run_config.storage_context)
     (run / CHECKPOINT).mkdir(parents=True)
     checkpoint = ray.train.Checkpoint(str(run / CHECKPOINT))
-    report = _TrainingReport(checkpoint, {"step": 10, "loss": 1.0}, False)
+    report = _TrainingReport(checkpoint, {"step": 10, "samples": 480, "loss": 1.0}, False)
     asyncio.run(told_to(manager, report))
-    assert committed_step(str(run)) == 10
+    assert committed_samples(str(run)) == 480
     assert ray.train.Result.from_path(str(run)).metrics["step"] == 10
 
 

@@ -170,6 +170,7 @@ def test_the_start_of_the_controller_tells_budgets_and_storage(agent: Agent, tmp
         "experiment": str(tmp_path / "x"),
         "workers": 2,
         "max_failures": 3,
+        "max_preemption_failures": -1,
         "controller_failure_limit": -1,
         "keep": 2,
     }

@@ -91,5 +91,8 @@ def words() -> dict[str, Expectation]:
         "fails": {"error": "E"},
         "names": {"error": "E"},
         "beats_defaults": {"times": 2},
+        "resizes": {"worlds": "3, 2"},
+        "preempts": {"times": 1},
+        "reschedules": {"times": 2},
     }
     return {name: build(**needed.get(name, {})) for name, build in TERMS.items()}

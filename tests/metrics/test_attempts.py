@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chaos.history import Event
-from metrics.attempts import attempts_of, commits_before, effective_steps
+from metrics.attempts import attempts_of, by_step, commits_before, effective_steps
 from tests.histories import faulty, healthy
 from tests.stories import Hit, checkpoint_name
 
@@ -71,6 +71,44 @@ def test_each_of_two_rollbacks_takes_back_its_own_part() -> None:
 def test_a_group_that_made_no_step_takes_nothing_away() -> None:
     kept = effective_steps(faulty((Hit(1, 6),), (Hit(0, phase="rendezvous"),)).case().attempts)
     assert told(kept[1]) == [(0, step) for step in range(1, 5)] + [(2, step) for step in range(5, 13)]
+
+
+ELASTIC = faulty((Hit(2, 6),), worlds=(3, 2, 3), resizes=((1, 10),))
+"""Three ranks until step 6, two from step 4 on, three again from step 8 on, after two had come to step 10."""
+
+
+def test_a_rank_that_the_smaller_group_lacks_loses_its_steps_as_well() -> None:
+    kept = effective_steps(ELASTIC.case().attempts)
+    both = [(0, step) for step in range(1, 5)], [(2, step) for step in range(9, 13)]
+    assert told(kept[2]) == [*both[0], *both[1]]
+    assert told(kept[0]) == told(kept[1]) == [*both[0], *((1, step) for step in range(5, 9)), *both[1]]
+
+
+def test_the_effective_history_by_step_has_every_rank_of_the_group_that_made_it() -> None:
+    steps = by_step(effective_steps(ELASTIC.case().attempts))
+    assert list(steps) == list(range(1, 13))
+    ranks = [sorted(event.rank or 0 for event in events) for events in steps.values()]
+    assert ranks == [[0, 1, 2]] * 4 + [[0, 1]] * 4 + [[0, 1, 2]] * 4
+
+
+def test_a_group_resumes_where_the_earliest_of_its_ranks_does() -> None:
+    run = healthy(kills=((1, 10),)).change("worker.start", {"attempt": 1, "rank": 1}, steps=4)
+    assert [attempt.resumed for attempt in run.case().attempts] == [0, 4]
+    assert told(effective_steps(run.case().attempts)[0])[:5] == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 9)]
+    unknown = run.change("worker.start", {"attempt": 1}, steps=None)
+    assert unknown.case().attempts[1].resumed == 0
+
+
+def test_the_step_of_all_is_that_of_the_ranks_that_the_attempt_has() -> None:
+    assert [attempt.step_of_all for attempt in ELASTIC.case().attempts] == [6, 10, 12]
+    assert [attempt.step_of_all for attempt in ELASTIC.until("step.end", attempt=1, step=7).case().attempts] == [6, 6]
+
+
+def test_a_larger_group_that_failed_to_start_leaves_no_rank_to_the_smaller_one() -> None:
+    run = ELASTIC.again("worker.start", {"attempt": 1, "rank": 1}, ms=-500, rank=2)
+    run = run.again("worker.start", {"attempt": 1, "rank": 1}, ms=-499, kind="process.exit", rank=2)
+    second = run.case().attempts[1]
+    assert (sorted(second.starts), sorted(second.exits), second.step_of_all) == ([0, 1], [0, 1], 10)
 
 
 def test_commits_before_an_attempt_leave_out_its_own() -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from metrics.checkpoints.content import check_restored, check_stored, saved_parts
+from metrics.checkpoints.resharded import expected_parts
 from metrics.verdict import Finding, Verdict
 from tests.histories import Run, faulty, healthy, write_checkpoint
+from tests.shards import ROWS, digests, held, save_values, shares, whole
 from tests.stories import EARLY, EXPERIMENT, Hit, checkpoint_name, parts
 
 WEIGHT = "model.weight@0,0"
@@ -109,6 +111,147 @@ def test_a_rank_that_restored_otherwise_fails_though_its_attempt_was_hit_again()
         check_restored(run.change("state", where, parts={**parts(1, 4), WEIGHT: "0" * 32}).case()).verdict
         is Verdict.FAIL
     )
+
+
+# Across a resize: shards of other sizes, compared with the tensors in the stored checkpoint
+
+ELASTIC = faulty((Hit(2, 6),), worlds=(3, 2, 3), resizes=((1, 10),), steps=16).asked(keep=9)
+"""Attempt 1, of two ranks, restores what three saved at step 4; attempt 2, of three, what two saved at step 8."""
+
+
+def restored(run: Run, directory: Path) -> Finding:
+    return check_restored(run.case(run.write(directory / "run")))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 7])
+def test_what_a_group_of_another_size_must_hold_is_cut_from_the_checkpoint(tmp_path: Path, world: int) -> None:
+    saved = {key: digest for rank in range(3) for key, digest in shares(rank, 3, 8).items()}
+    told = {key: digest for rank in range(world) for key, digest in shares(rank, world, 8).items()}
+    right = expected_parts(save_values(tmp_path / "checkpoint", whole(8), 3), saved, told)
+    assert right == {key: digest for key, digest in told.items() if not key.startswith("stamp")}
+
+
+def test_state_restored_by_other_numbers_of_ranks_passes(tmp_path: Path) -> None:
+    finding = restored(ELASTIC, tmp_path)
+    # Of two ranks each 2 shards, 3 slots, the scale and 3 values; of three each 2, 2, 1 and 3.
+    assert (finding.verdict, finding.seen) == (Verdict.PASS, "42 pieces equal")
+
+
+def test_a_group_of_the_same_size_needs_no_checkpoint_to_compare_with(tmp_path: Path) -> None:
+    run = faulty((Hit(2, 6),), worlds=(3,))
+    assert check_restored(run.case(tmp_path)).verdict is Verdict.PASS
+
+
+def bent(attempt: int, rank: int, world: int, step: int, **values: object) -> Run:
+    """A rank restores other values; by name, with ``/`` for dots."""
+    changed = {**whole(step), **{name.replace("/", "."): value for name, value in values.items()}}
+    where = {"name": "restored", "attempt": attempt, "rank": rank}
+    return ELASTIC.change("state", where, parts=digests(held(changed, rank, world)))
+
+
+OTHER = whole(8)["model.weight"].flip(0)
+DAMAGED = [
+    (bent(2, 1, 3, 8, **{"model/weight": OTHER}), "attempt 2, rank 1: 1 pieces differ, first model.weight@3,0"),
+    (bent(2, 2, 3, 8, **{"model/weight": OTHER}), "attempt 2, rank 2: 1 pieces differ, first model.weight@6,0"),
+    (bent(1, 1, 2, 4, **{"model/weight": OTHER}), "attempt 1, rank 1: 1 pieces differ, first model.weight@4,0"),
+    (bent(1, 0, 2, 4, **{"progress/step": 5}), "attempt 1, rank 0: 1 pieces differ, first progress.step"),
+    (bent(1, 0, 2, 4, **{"scheduler/last": [0.1]}), "attempt 1, rank 0: 1 pieces differ, first scheduler.last"),
+    (bent(1, 0, 2, 4, **{"model/bias": 0.0}), "attempt 1, rank 0: 1 pieces differ, first model.bias"),
+    (
+        bent(2, 0, 3, 8, **{"optimizer/state/weight/exp_avg": whole(8)["model.weight"]}),
+        "attempt 2, rank 0: 1 pieces differ, first optimizer.state.weight.exp_avg@0,0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("run", "words"), DAMAGED)
+def test_one_value_restored_otherwise_after_a_resize_fails_by_name(run: Run, words: str, tmp_path: Path) -> None:
+    finding = restored(run, tmp_path)
+    assert finding.verdict is Verdict.FAIL
+    assert words in finding.seen
+
+
+def without(attempt: int, rank: int, piece: str) -> Run:
+    where = {"name": "restored", "attempt": attempt, "rank": rank}
+    (event,) = ELASTIC.select("state", **where)
+    parts = {key: digest for key, digest in event.data["parts"].items() if not key.startswith(piece)}
+    return ELASTIC.change("state", where, parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (without(1, 1, "random.slot5"), "attempt 1: 1 saved pieces were restored nowhere, first random.slot5@0"),
+        (without(1, 1, "model.weight"), "pieces differ, first model.weight@0,0"),
+        (without(2, 2, "model.weight"), "pieces differ, first model.weight@3,0"),
+    ],
+)
+def test_a_value_that_no_rank_restored_after_a_resize_fails(run: Run, words: str, tmp_path: Path) -> None:
+    finding = restored(run, tmp_path)
+    assert finding.verdict is Verdict.FAIL
+    assert words in finding.seen
+
+
+def test_a_tensor_that_no_rank_restored_after_a_resize_fails(tmp_path: Path) -> None:
+    run = without(1, 0, "model.weight")
+    where = {"name": "restored", "attempt": 1, "rank": 1}
+    less = {k: d for k, d in run.select("state", **where)[0].data["parts"].items() if not k.startswith("model.weight")}
+    finding = restored(run.change("state", where, parts=less), tmp_path)
+    assert finding.verdict is Verdict.FAIL
+    assert "3 saved pieces were restored nowhere, first model.weight@0,0" in finding.seen
+
+
+def test_a_checkpoint_that_is_not_what_was_saved_is_no_measure(tmp_path: Path) -> None:
+    directory = ELASTIC.write(tmp_path / "run")
+    shutil.rmtree(folder(tmp_path, 4))
+    save_values(folder(tmp_path, 4), {**whole(4), "model.weight": OTHER}, 3)
+    run = ELASTIC
+    for rank in (0, 1):
+        parts = digests(held({**whole(4), "model.weight": OTHER}, rank, 2))
+        run = run.change("state", {"name": "restored", "attempt": 1, "rank": rank}, parts=parts)
+    finding = check_restored(run.case(directory))
+    assert finding.verdict is Verdict.FAIL
+    assert "first model.weight@0,0" in finding.seen
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (ELASTIC.asked(keep=2), "attempt 1 has another world size than the save, whose tensors it takes to compare"),
+        (ELASTIC.drop("controller.start"), "where checkpoints went was not recorded"),
+        (ELASTIC.drop("state", name="restored", attempt=1, rank=1), "attempt 1: 1 of 2 ranks told"),
+        (ELASTIC.drop("state", name="saved", attempt=0), "attempt 1: 2 of 2 ranks told"),
+    ],
+)
+def test_a_restore_after_a_resize_that_cannot_be_compared_is_unknown(run: Run, words: str, tmp_path: Path) -> None:
+    finding = restored(run, tmp_path)
+    assert finding.verdict is Verdict.UNKNOWN
+    assert words in finding.seen
+
+
+def test_a_restore_that_fails_outweighs_one_that_cannot_be_compared(tmp_path: Path) -> None:
+    directory = ELASTIC.write(tmp_path / "run")
+    shutil.rmtree(folder(tmp_path, 4))
+    assert check_restored(ELASTIC.case(directory)).verdict is Verdict.UNKNOWN
+    assert check_restored(bent(2, 0, 3, 8, **{"progress/step": 9}).case(directory)).verdict is Verdict.FAIL
+
+
+def test_a_group_that_was_resized_while_it_restored_is_judged_by_the_next(tmp_path: Path) -> None:
+    run = faulty((Hit(2, 6),), worlds=(3, 2, 3), resizes=((1, 0),)).asked(keep=9)
+    partial = run.drop("state", name="restored", attempt=1, rank=1)
+    assert restored(partial, tmp_path).verdict is Verdict.PASS
+    where = {"name": "restored", "attempt": 2, "rank": 2}
+    parts = digests(held({**whole(4), "model.weight": OTHER}, 2, 3))
+    assert check_restored(partial.change("state", where, parts=parts).case(tmp_path / "run")).verdict is Verdict.FAIL
+
+
+def test_the_rows_do_not_divide_among_the_ranks() -> None:
+    assert all(ROWS % world for world in (2, 3))
+
+
+def test_stored_checkpoints_of_every_world_size_equal_to_what_was_saved_pass(tmp_path: Path) -> None:
+    finding = stored(ELASTIC, tmp_path)
+    assert (finding.verdict, finding.seen) == (Verdict.PASS, "4 checkpoints, 73 pieces equal")
 
 
 def test_stored_checkpoints_equal_to_what_was_saved_pass(tmp_path: Path) -> None:

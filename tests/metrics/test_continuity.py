@@ -85,12 +85,45 @@ RED: list[tuple[Check, Run, str]] = [
         healthy().drop("restore.begin", rank=1),
         f"attempt 1, rank 1 opened no file of {checkpoint_name(4)}",
     ),
-    (check_steps, healthy().drop("step.end", attempt=1, rank=1, step=9), "rank 1: step 10 where 9 was due"),
-    (check_steps, healthy().drop("step.end", step=1), "rank 0: step 2 where 1 was due"),
-    (check_steps, healthy().again("step.end", {"attempt": 1, "rank": 0, "step": 9}), "rank 0: step 9 where 10 was due"),
-    (check_steps, healthy().change("step.end", {"attempt": 1, "step": 9}, step=8), "step 8 where 9 was due"),
-    (check_steps, healthy().drop("step.end", rank=0, step=12), "ranks end at different steps: {0: 11, 1: 12}"),
-    (check_steps, healthy().change("worker.start", {"attempt": 1}, steps=2), "rank 0: step 5 where 3 was due"),
+    (
+        check_steps,
+        healthy().drop("step.end", attempt=1, rank=1, step=9),
+        "step 9 of attempt 1, world size 2: rank 1 did not complete it",
+    ),
+    (check_steps, healthy().drop("step.end", step=1), "no rank completed step 1, and step 2 follows"),
+    (
+        check_steps,
+        healthy().again("step.end", {"attempt": 1, "rank": 0, "step": 9}),
+        "step 9 of attempt 1, world size 2: rank 0 completed it 2 times",
+    ),
+    (check_steps, healthy().change("step.end", {"attempt": 1, "step": 9}, step=8), "rank 0 completed it 2 times"),
+    (check_steps, healthy().drop("step.end", attempt=1, step=9), "no rank completed step 9, and step 10 follows"),
+    (check_steps, healthy().drop("step.end", rank=0, step=12), "step 12 of attempt 1, world size 2: rank 0 did not"),
+    (
+        check_steps,
+        healthy().change("worker.start", {"attempt": 1}, steps=2),
+        "no rank completed step 3, and step 5 follows",
+    ),
+    (
+        check_steps,
+        healthy().change("worker.start", {"attempt": 1}, steps=5),
+        "step 5 was completed in attempts 0 and 1",
+    ),
+    (
+        check_steps,
+        healthy().change("step.end", {"attempt": 1, "rank": 1, "step": 9}, rank=2),
+        "step 9 of attempt 1, world size 2: rank 1 did not complete it",
+    ),
+    (
+        check_steps,
+        healthy().again("step.end", {"attempt": 1, "rank": 1, "step": 9}, rank=2),
+        "step 9 of attempt 1, world size 2: there is no rank 2, which completed it",
+    ),
+    (
+        check_steps,
+        healthy().change("step.end", {"attempt": 1, "rank": 1, "step": 10}, wall_ns=1),
+        "rank 1: step 5 after step 10, in attempt 1",
+    ),
     (check_samples, healthy().drop("step.end", attempt=1, step=9), "8 samples never consumed (64, 65, 66, 67, 68, "),
     (
         check_samples,
@@ -137,6 +170,7 @@ BLIND: list[tuple[Check, Run, str]] = [
     (check_lost_steps, healthy(kills=()), "the job never resumed"),
     (check_steps, healthy().drop("step.end"), "no step was seen"),
     (check_steps, healthy().drop("worker.start"), "no step was seen"),
+    (check_steps, healthy().drop("attempt.start", attempt=1), "the world size of attempt 1 was not recorded"),
     (check_samples, healthy().change("step.end", samples=[]), "the workload told of no samples"),
 ]
 

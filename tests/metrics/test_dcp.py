@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import pickle
 import resource
@@ -15,10 +17,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from chaos.digest import tree_digests
-from metrics.checkpoints.dcp import METADATA, BadCheckpoint, pieces, read_metadata
+from metrics.checkpoints.dcp import METADATA, BadCheckpoint, Stored, pieces, read_metadata
+from tests.shards import held, save_values, whole
+from tests.shards import save as save_shards
 
 SHARD = "__0_0.distcp"
 
@@ -267,3 +272,112 @@ def test_metadata_that_contradict_themselves_are_refused(checkpoint, spoilt) -> 
     (checkpoint / METADATA).write_bytes(pickle.dumps(metadata))
     with pytest.raises(BadCheckpoint):
         list(pieces(checkpoint))
+
+
+# Whole values, put together again of what several ranks wrote
+
+
+def values(folder):
+    stored = Stored(folder)
+    return {name: stored.value(name) for name in stored.names}
+
+
+def assert_same(found, wanted) -> None:
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        if isinstance(value, torch.Tensor):
+            assert found[name].dtype == value.dtype
+            assert torch.equal(found[name], value)
+        else:
+            assert found[name] == value
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 7])
+def test_the_values_are_those_that_were_saved_whatever_the_world_size(tmp_path, world) -> None:
+    stamps = {f"stamp.rank{rank}": torch.tensor([8]) for rank in range(world)}
+    assert_same(values(save_values(tmp_path / "checkpoint", whole(8), world)), {**whole(8), **stamps})
+
+
+def test_values_are_put_together_as_torch_does(tmp_path) -> None:
+    folder = save_values(tmp_path / "checkpoint", whole(8), 3)
+    tree = {name: torch.zeros_like(v) for name, v in whole(8).items() if isinstance(v, torch.Tensor)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        load(tree, checkpoint_id=folder, no_dist=True)
+    assert_same(tree, {name: Stored(folder).value(name) for name in tree})
+
+
+def test_every_kind_of_value_is_read(original) -> None:
+    found = values(original)
+    assert found["scheduler.rates"] == [0.1, 0.2]
+    assert found["progress.step"] == 7
+    assert all(torch.equal(found[f"model.{name}"], value) for name, value in TREE["model"].items())
+
+
+def test_an_empty_tensor_has_a_value(tmp_path) -> None:
+    found = values(saved({"empty": torch.zeros(0, 3)}, tmp_path / "checkpoint"))
+    assert found["empty"].shape == (0, 3)
+
+
+def test_a_name_that_is_not_there_is_refused(original) -> None:
+    with pytest.raises(BadCheckpoint, match="nosuch"):
+        Stored(original).value("nosuch")
+
+
+MISFITS = {
+    "a rank is missing": lambda trees: trees.pop(1),
+    "a shard is that of another rank": lambda trees: trees[1].update({"model.weight": trees[0]["model.weight"]}),
+    "shards overlap": lambda trees: trees[1].update({"model.weight": moved(trees[1]["model.weight"], 2)}),
+    "a shard lies beyond the end": lambda trees: trees[2].update({"model.weight": moved(trees[2]["model.weight"], 7)}),
+    "a shard is of another type": lambda trees: trees[1].update({"model.weight": cast(trees[1]["model.weight"])}),
+}
+
+
+def moved(shard, begin):
+    return dataclasses.replace(shard, begin=begin)
+
+
+def cast(shard):
+    return dataclasses.replace(shard, piece=shard.piece.float())
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_shards_that_do_not_make_one_tensor_are_refused_by_name(tmp_path, misfit) -> None:
+    trees = [held(whole(8), rank, 3) for rank in range(3)]
+    MISFITS[misfit](trees)
+    stored = Stored(save_shards(tmp_path / "checkpoint", trees))
+    with pytest.raises(BadCheckpoint, match=r"model\.weight"):
+        stored.value("model.weight")
+
+
+def test_a_tensor_of_any_size_is_refused_before_room_is_made_for_it(checkpoint) -> None:
+    metadata = read_metadata(checkpoint)
+    metadata.state_dict_metadata["model.weight"].size = torch.Size([1 << 40, 1 << 20])
+    (checkpoint / METADATA).write_bytes(pickle.dumps(metadata))
+    with memory(spare=1 << 30), pytest.raises(BadCheckpoint, match="hold 24 of"):
+        Stored(checkpoint).value("model.weight")
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_values_of_metadata_that_contradict_themselves_are_refused(checkpoint, spoilt) -> None:
+    shutil.copy(checkpoint / SHARD, checkpoint.parent / SHARD)
+    metadata = read_metadata(checkpoint)
+    metadata.storage_data = SPOILT[spoilt](metadata, MetadataIndex("model.weight", torch.Size([0, 0])))
+    (checkpoint / METADATA).write_bytes(pickle.dumps(metadata))
+    with pytest.raises(BadCheckpoint):
+        values(checkpoint)
+
+
+@settings(FUZZ, max_examples=40)
+@given(mutations=MUTATIONS)
+def test_values_of_mutated_files_are_read_or_refused(original, checkpoint, mutations) -> None:
+    mutate(checkpoint / METADATA, original / METADATA, mutations)
+    with memory(spare=1 << 30), contextlib.suppress(BadCheckpoint):
+        values(checkpoint)
+
+
+def test_a_hostile_value_is_refused_and_not_executed(tmp_path) -> None:
+    folder = saved({"value": Hostile(tmp_path / "witness")}, tmp_path / "checkpoint")
+    with pytest.raises(BadCheckpoint, match="value cannot be decoded"):
+        Stored(folder).value("value")
+    assert not (tmp_path / "witness").exists()

@@ -1,4 +1,4 @@
-"""What is expected of a recovery: the words and what each asks, how they compose, and how they are read from a text."""
+"""What is expected of a recovery: how words and their bounds compose, and how they are read from a text."""
 
 from __future__ import annotations
 
@@ -13,21 +13,29 @@ from hypothesis import strategies as st
 from metrics import expectations
 from metrics.expectations import (
     HEALTHY,
-    TERMS,
     UNDISTURBED,
     Either,
     Expectation,
     beats_defaults,
     by,
     completes,
+    cpu,
     fails,
+    idles,
+    interruptible,
+    keeps_batch,
     keeps_checkpoints,
     keeps_every_step,
     loses,
     matches_control,
     names,
+    never_two_groups,
+    notices,
     parse,
+    preempts,
     recovers,
+    reschedules,
+    resizes,
     restarts,
     resumes,
     stays_flat,
@@ -37,14 +45,11 @@ from metrics.expectations import (
 )
 from metrics.verdict import Case, Check, Finding, Verdict
 from scenarios.scenario import Scenario, all_scenarios
-from tests.histories import Run, faulty, healthy, sampled
-from tests.stories import Hit, checkpoint_name, parts
+from tests.histories import Run, faulty, healthy, worst
+from tests.stories import Hit
 
 EXIT = Hit(1, phase="first-step", fault="exit")
 LOOP = faulty((Hit(1, 5, fault="exit"),), (EXIT,), (EXIT,), max_failures=2, control=False, gives_up=True)
-RAISED = faulty((Hit(1, 6, fault="exception"),))
-FROZEN = faulty((Hit(1, 6, fault="freeze", detect_ms=12_000),))
-FLAT = healthy(kills=tuple((1, 3 + 2 * i) for i in range(5)), steps=16, every=2, max_failures=5)
 LIBRARY = {name: found for name, found in all_scenarios().items() if isinstance(found, Scenario)}
 
 
@@ -64,72 +69,6 @@ def _bounds(check: Check) -> tuple[Any, dict[str, Any]]:
 
 def names_of(expectation: Expectation) -> list[str]:
     return [name for name, _ in expectation.checks]
-
-
-def worst(expectation: Expectation, run: Run, directory: Path) -> Verdict:
-    """The worst verdict of its checks over a stored run."""
-    found = {check(run.case(directory)).verdict for _, check in expectation.checks}
-    return next(v for v in (Verdict.FAIL, Verdict.UNKNOWN, Verdict.PASS, Verdict.NOT_APPLICABLE) if v in found)
-
-
-# Each word, both ways: the text, a run that keeps it, one that breaks it, one that does not tell.
-
-WORDS: dict[str, tuple[str, Run, Run, Run]] = {
-    "recovers": (
-        "recovers(within=6)",
-        healthy(),
-        faulty((Hit(1, 6, detect_ms=2_000),)),
-        healthy().drop("restore.end"),
-    ),
-    "restarts": ("restarts(times=1)", healthy(), healthy(kills=((1, 6), (0, 10))), healthy().drop("controller.start")),
-    "loses": ("loses(steps<=2)", healthy(), healthy(kills=((1, 7),)), healthy(kills=())),
-    "completes": ("completes()", healthy(), LOOP, healthy().drop("workload.exit")),
-    "resumes": (
-        "resumes()",
-        healthy(),
-        healthy().change("worker.start", {"attempt": 1}, checkpoint=checkpoint_name(0)),
-        healthy().drop("state", name="restored"),
-    ),
-    "keeps_every_step": (
-        "keeps_every_step()",
-        healthy(),
-        healthy().drop("step.end", attempt=1, step=9),
-        healthy().change("step.end", samples=[]),
-    ),
-    "keeps_checkpoints": (
-        "keeps_checkpoints()",
-        healthy(),
-        healthy().change("state", {"step": 12, "rank": 1}, parts=parts(1, 8)),
-        healthy().drop("state", step=12),
-    ),
-    "matches_control": (
-        "matches_control()",
-        healthy(),
-        healthy().change("step.end", {"step": 9}, loss=0.0),
-        healthy().with_control(None),
-    ),
-    "fails": ("fails(error='WorkerGroupError')", LOOP, healthy(), LOOP.drop("workload.exit")),
-    "names": ("names(error='InjectedError')", RAISED, healthy(), RAISED.drop("worker.error")),
-    "beats_defaults": ("beats_defaults(times=10)", FROZEN, FROZEN.change("fault.fired", wall_ns=1), healthy()),
-    "stays_flat": (
-        "stays_flat(by=0.25)",
-        FLAT,
-        sampled(FLAT, files=[1200, 1300, 1400, 1500, 1600]),
-        FLAT.drop("probe.resources"),
-    ),
-}
-
-
-def test_every_word_is_tried() -> None:
-    assert WORDS.keys() == TERMS.keys()
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize("word", TERMS)
-def test_each_word_passes_fails_and_does_not_know(word: str, place: int, tmp_path: Path) -> None:
-    text, *runs = WORDS[word]
-    verdict = (Verdict.PASS, Verdict.FAIL, Verdict.UNKNOWN)[place]
-    assert worst(parse(text), runs[place], runs[place].write(tmp_path / "run")) is verdict
 
 
 def test_a_healthy_recovery_is_asked_everything_that_makes_it_one() -> None:
@@ -168,6 +107,14 @@ BOUNDS = [
     (restarts(times == 3), "restarts(times=3)"),
     (restarts(times=0), "restarts(times=0)"),
     (stays_flat(by <= 0.5), "stays_flat(by=0.5)"),
+    (matches_control(within <= 1e-9), "matches_control(within=1e-09)"),
+    (matches_control(within=None), "matches_control()"),
+    (keeps_batch(), "keeps_batch()"),
+    (resizes(worlds="3, 2, 3"), "resizes(worlds='3, 2, 3')"),
+    (preempts(times == 1), "preempts(times=1)"),
+    (reschedules(times <= 2), "reschedules(times=2)"),
+    (idles(cpu <= 0.25) & interruptible(within <= 9), "idles(cpu=0.25) & interruptible(within=9)"),
+    (never_two_groups() & notices(), "never_two_groups() & notices()"),
     (beats_defaults(times >= 10), "beats_defaults(times=10)"),
     (beats_defaults(times=10), "beats_defaults(times=10)"),
     (fails(error='it\'s "so"\n\\'), "fails(error='it\\'s \"so\"\\n\\\\')"),
@@ -188,8 +135,14 @@ COMPARED = [
     ("recovers(within<=60)", recovers(within <= 60)),
     ("restarts(times==3)", restarts(times == 3)),
     ("stays_flat(by<=0.5)", stays_flat(by <= 0.5)),
+    ("matches_control(within<=1e-9)", matches_control(within <= 1e-9)),
     ("beats_defaults(times>=10)", beats_defaults(times >= 10)),
     ("fails(error=='E')", fails(error="E")),
+    ("resizes(worlds=='3, 2')", resizes(worlds="3, 2")),
+    ("preempts(times==2)", preempts(times == 2)),
+    ("reschedules(times<=2)", reschedules(times <= 2)),
+    ("notices(within<=6)", notices(within <= 6)),
+    ("idles(cpu<=0.1)", idles(cpu <= 0.1)),
 ]
 
 
@@ -214,6 +167,16 @@ def test_a_bound_reaches_its_check() -> None:
     assert check(healthy().case()).verdict is Verdict.FAIL
 
 
+def test_a_tolerance_reaches_both_checks_of_the_control_run(tmp_path: Path) -> None:
+    close = healthy().change("step.end", {"step": 9, "rank": 0}, loss=4.1 - 0.005 + 1e-8)
+    directory = close.write(tmp_path / "run")
+    assert worst(matches_control(), close, directory) is Verdict.FAIL
+    assert worst(matches_control(within=1e-9), close, directory) is Verdict.FAIL
+    assert worst(matches_control(within=1e-7), close, directory) is Verdict.PASS
+    far = close.asked(keep=1).write(tmp_path / "far")
+    assert worst(matches_control(within=1e-7), close.drop("checkpoint.commit", step=12), far) is Verdict.UNKNOWN
+
+
 # Composition
 
 TERM_LISTS = st.one_of(
@@ -224,8 +187,16 @@ TERM_LISTS = st.one_of(
     st.builds(names, error=st.text()),
     st.builds(beats_defaults, times=st.floats(0, 1e6)),
     st.builds(stays_flat, by=st.floats(0, 10)),
+    st.builds(resizes, worlds=st.lists(st.integers(1, 64), min_size=1).map(lambda sizes: ", ".join(map(str, sizes)))),
+    st.builds(preempts, times=st.integers(0, 9)),
+    st.builds(reschedules, times=st.integers(0, 9)),
+    st.builds(idles, cpu=st.floats(0, 64)),
+    st.builds(notices, within=st.floats(0, 1e6)),
+    st.builds(interruptible, within=st.floats(0, 1e6)),
+    st.just(never_two_groups()),
     st.sampled_from([recovers(), restarts(), loses(), completes(), resumes(), stays_flat()]),
-    st.sampled_from([keeps_every_step(), keeps_checkpoints(), matches_control(), HEALTHY, UNDISTURBED]),
+    st.builds(matches_control, within=st.floats(0, 1e6)),
+    st.sampled_from([keeps_every_step(), keeps_batch(), keeps_checkpoints(), matches_control(), HEALTHY, UNDISTURBED]),
 )
 EXPECTATIONS = st.recursive(
     TERM_LISTS,

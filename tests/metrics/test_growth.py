@@ -30,7 +30,9 @@ def found(run: Run, by: float = 0.25) -> Finding:
 def test_ten_equal_restarts_pass() -> None:
     finding = found(FLAT)
     assert finding.verdict is Verdict.PASS
-    assert finding.seen == "seconds +0.0%, processes +0.0%, files +0.0%, rss +0.0% over 10 restarts"
+    assert finding.seen == (
+        "seconds +0.0%, processes +0.0%, files +0.0%, rss +0.0%, +0 files a restart over 10 restarts"
+    )
     assert FLAT.judged().reason == "every check that applies passed"
 
 
@@ -76,8 +78,13 @@ def test_what_wavers_or_shrinks_or_hardly_grows_passes(run: Run) -> None:
 
 @pytest.mark.parametrize(("by", "verdict"), [(0.1, Verdict.FAIL), (0.13, Verdict.FAIL), (0.14, Verdict.PASS)])
 def test_the_share_allowed_is_the_users(by: float, verdict: Verdict) -> None:
-    finding = found(sampled(FLAT, files=[1250.0 + 20 * i for i in range(10)]), by=by)
+    finding = found(sampled(FLAT, rss_mib=[1250.0 + 20 * i for i in range(10)]), by=by)
     assert finding.verdict is verdict
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(20, Verdict.PASS), (21, Verdict.FAIL)])
+def test_each_restart_may_leave_so_many_open_files(more: int, verdict: Verdict) -> None:
+    assert found(sampled(FLAT, files=[1250.0 + more * i for i in range(10)])).verdict is verdict
     assert f"grow by less than {by:.0%}" in finding.expected
 
 

@@ -82,6 +82,70 @@ def test_an_outcome_beyond_the_checks_is_an_error_of_the_run(run: Run, words: st
     assert error.attrib["message"] == words
 
 
+# The runs of a suite in one file
+
+
+def merged(directory: Path, *names: str, **others: dict[str, str]) -> ET.Element:
+    junit.merge((directory / name / "junit.xml" for name in names), directory / "junit.xml", **others)
+    root = ET.parse(directory / "junit.xml").getroot()
+    assert root.tag == "testsuites"
+    for suite in root:
+        assert_counts(suite)
+    return root
+
+
+def put(directory: Path, name: str, run: Run) -> ET.Element:
+    (directory / name).mkdir()
+    return written(summary(run), directory / name)
+
+
+def test_runs_in_one_file_are_what_they_were_in_their_own(tmp_path: Path) -> None:
+    whole = put(tmp_path, "a", healthy())
+    failed = put(tmp_path, "b", healthy().change("step.end", {"rank": 1, "step": 9}, loss=0.0))
+    found = merged(tmp_path, "a", "b")
+    assert [ET.canonicalize(ET.tostring(suite), strip_text=True) for suite in found] == [
+        ET.canonicalize(ET.tostring(suite), strip_text=True) for suite in (whole, failed)
+    ]
+
+
+def test_without_a_run_the_file_is_empty_and_readable(tmp_path: Path) -> None:
+    assert len(merged(tmp_path)) == 0
+
+
+@pytest.mark.parametrize("text", [None, "", "<testsuites>", "<testsuites><testsuite></testsuites>", "\x00", "no XML"])
+def test_a_run_whose_file_is_absent_or_broken_is_an_error_of_its_own(tmp_path: Path, text: str | None) -> None:
+    put(tmp_path, "a", healthy())
+    (tmp_path / "b").mkdir()
+    if text is not None:
+        (tmp_path / "b" / "junit.xml").write_text(text)
+    put(tmp_path, "c", healthy())
+    first, broken, last = merged(tmp_path, "a", "b", "c")
+    assert first.attrib["name"] == last.attrib["name"] == "kill-worker"
+    assert (broken.attrib["name"], broken.attrib["tests"], broken.attrib["errors"]) == ("b", "1", "1")
+    (case,) = broken
+    assert case.find("error") is not None
+
+
+def test_a_run_without_a_file_is_an_error_or_skipped_with_its_reason(tmp_path: Path) -> None:
+    put(tmp_path, "a", healthy())
+    found = merged(tmp_path, "a", errors={"b": "not run"}, skipped={"c": "no \x1b[1mptrace & <more>"})
+    assert [suite.attrib["name"] for suite in found] == ["kill-worker", "b", "c"]
+    assert [[e.tag for case in suite for e in case] for suite in found][1:] == [["error"], ["skipped"]]
+    error, skipped = found[1].find("testcase/error"), found[2].find("testcase/skipped")
+    assert error is not None
+    assert skipped is not None
+    assert (error.attrib["message"], skipped.attrib["message"]) == ("not run", "no ?[1mptrace & <more>")
+
+
+def test_a_merged_file_replaces_the_one_before(tmp_path: Path) -> None:
+    merged(tmp_path, errors={"b": "not run"})
+    put(tmp_path, "b", healthy())
+    assert [suite.attrib["name"] for suite in merged(tmp_path, "b")] == ["kill-worker"]
+
+
+# Any text
+
+
 def seen_in(found: Summary, text: str) -> Summary:
     """With the first check failed and seeing a text."""
     first = msgspec.structs.replace(found.checks[0], verdict="fail", seen=text)

@@ -66,11 +66,13 @@ def forget_random_state(self: TrainState, before: dict[str, Any]) -> None:
 
 def one_step_late(self: TrainState, before: dict[str, Any]) -> None:
     """The step under way at the save is taken for done."""
+    self.samples += self.samples // self.step
     self.step += 1
 
 
 def one_step_early(self: TrainState, before: dict[str, Any]) -> None:
     """The step that the save closed is done again."""
+    self.samples -= self.samples // self.step
     self.step -= 1
 
 
@@ -83,10 +85,10 @@ def skip_a_batch() -> None:
     """After a restart the first step's data are dropped."""
     original = loop.micro_batches
 
-    def skipping(config: TrainerConfig) -> Iterator[data.MicroBatch]:
+    def skipping(config: TrainerConfig, samples: int) -> Iterator[data.MicroBatch]:
         import ray.train
 
-        batches = original(config)
+        batches = original(config, samples)
         skipped = config.micro_batches // dist.get_world_size() if ray.train.get_checkpoint() else 0
         return islice(batches, skipped, None)
 
@@ -100,7 +102,7 @@ class Early:
     epoch: data.Epoch
 
     def __call__(self) -> Dataset:
-        first = max(0, data.committed_step(self.epoch.run_path) - 1) * self.epoch.global_batch
+        first = max(0, data.committed_samples(self.epoch.run_path) - self.epoch.global_batch)
         return data.in_micro_batches(self.epoch.folder, self.epoch.batch_size, range(first, self.epoch.rows))
 
 

@@ -10,12 +10,20 @@ import pytest
 from click.testing import CliRunner
 
 from chaos.faults.kill import Kill
+from chaos.ledger import Ledger
+from chaos.runner import Conduct
 from chaos.schedule import Arming
 from chaos.targets import Rank
 from chaos.triggers import at_step
+from chaos.watch import restore_signals
+from scenarios import execute as executing
 from scenarios.cli import cli
 from scenarios.library.workers import KILL_WORKER
 from scenarios.request import Options, resolve
+from scenarios.scenario import find
+from scenarios.suite import SuiteRun
+from tests.scenarios.members import NAMES, Cluster, Runner
+from tests.scenarios.pretended import Conducted, Script
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +64,53 @@ def armed():
 def requested(armed):
     """The request of such a scenario."""
     return lambda *parts, settings=None, **options: resolve(armed(*parts), Options(settings=settings or {}, **options))
+
+
+@pytest.fixture
+def run(place):
+    """Run a suite of these scenarios with a runner; returns its record."""
+
+    def go(runner, *names, share=True, skipped=None, **options):
+        requests = [resolve(find(name), Options(out=place, **options)) for name in names or NAMES]
+        directory = place / "suite"
+        directory.mkdir(exist_ok=True)
+        return SuiteRun("made-up", requests, runner, directory, {"seed": 0}, share, None, skipped or {}).run()
+
+    yield go
+    restore_signals()
+
+
+@pytest.fixture
+def fake_runs(monkeypatch):
+    """The command runs nothing: members end with the codes of this runner."""
+
+    def install(*codes):
+        runner = Runner(*codes)
+        monkeypatch.setattr("scenarios.cli._run_one", lambda request, as_json, quiet, pool=None: runner(request, pool))
+        return runner
+
+    monkeypatch.setattr("chaos.workload.check_own_chaos", lambda: None)
+    return install
+
+
+@pytest.fixture
+def script(short_registry, place, monkeypatch):
+    """No process is started: neither cluster nor training nor watcher; what Ray runs here besides is not seen."""
+    script = Script()
+
+    class Fake(Cluster):
+        def start(self):
+            script.clusters.append(self)
+            if script.start_error:
+                raise script.start_error
+            super().start()
+            (self.workspace / "w0" / "session_2" / "logs").mkdir(parents=True, exist_ok=True)
+
+    assert set(Conduct.__dataclass_fields__) >= set(Conducted.__dataclass_fields__) - {"script", "drained"}
+    monkeypatch.setattr(executing, "LocalCluster", Fake)
+    monkeypatch.setattr(executing, "Conduct", lambda *arguments: script.conducted(script, *arguments))
+    monkeypatch.setattr(executing, "with_data", lambda request, directory: request)
+    monkeypatch.setattr(executing.psutil, "process_iter", lambda attributes: [])
+    monkeypatch.setattr(Ledger, "_watch", lambda ledger, folder: None)
+    yield script
+    restore_signals()

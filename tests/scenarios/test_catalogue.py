@@ -133,4 +133,4 @@ def test_every_target_is_listed_with_what_it_takes():
 def test_every_word_of_expectations_is_listed_with_its_defaults():
     names = [item["name"] for item in catalogue.items("expectations")]
     assert [name.split("(")[0] for name in names] == list(TERMS)
-    assert {"recovers(within=120.0)", "completes()", "fails(error)", "stays_flat(by=0.25)"} < set(names)
+    assert {"recovers(within=120.0)", "completes()", "fails(error)", "stays_flat(by=0.25, files=20.0)"} < set(names)

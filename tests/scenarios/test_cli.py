@@ -43,7 +43,12 @@ def spent():
 MISTAKES = {
     "unknown scenario": ("run kill-worke", "unknown scenario 'kill-worke': did you mean 'kill-worker'?"),
     "unknown suite": ("run kill-every-phas", "did you mean 'kill-every-phase'?"),
-    "no scenario": ("run", "Missing argument 'SCENARIO'"),
+    "no scenario": ("run", "Missing argument 'SCENARIO...'"),
+    "unknown among several": ("run kill-worker segfaul", "unknown scenario 'segfaul': did you mean 'segfault'?"),
+    "resume of one": ("run kill-worker --resume", "kill-worker is a single scenario; only a suite can be resumed"),
+    "resume of nothing": ("run preprod --resume", "no run of preprod below runs; leave --resume out"),
+    "least above most": ("run drop-node-elastic --workers 1", "min_workers=2 is above workers=1: use at most 1"),
+    "too few nodes": ("run kill-worker --set nodes=1", "nodes=1 cannot hold 2 workers, 1 on each: use 2 or more"),
     "rank outside": ("run kill-worker --rank 9", "rank=9 is outside the world of 2 workers: use 0 to 1"),
     "rank outside in a suite": ("run kill-every-phase --rank 9", "rank=9 is outside the world of 2 workers"),
     "step beyond the end": ("run kill-worker --step 999", "step=999 never comes"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import socket
 from types import SimpleNamespace
@@ -184,6 +185,22 @@ def test_a_scenario_that_this_machine_does_not_permit_is_refused_with_the_way_ou
     doctor.require(find("kill-worker"))
     free(64)
     doctor.require(find("oom-worker"))
+
+
+def test_of_several_scenarios_those_that_cannot_run_are_told_with_the_first_thing_missing(free):
+    free(8)
+    told = "memory: 8.0 GiB available; a run needs 6 GiB, oom-worker 12"
+    assert doctor.lacking([find("kill-worker"), find("oom-worker"), find("segfault")]) == {"oom-worker": told}
+    needs_two = dataclasses.replace(find("kill-worker"), name="needy", needs=("platform", "memory"))
+    assert doctor.lacking([needs_two]) == {"needy": told}
+    free(64)
+    assert doctor.lacking([find("oom-worker"), needs_two]) == {}
+
+
+def test_for_scenarios_that_need_nothing_the_machine_is_not_even_looked_at(monkeypatch):
+    monkeypatch.setattr(doctor, "EXAMINATIONS", ())
+    assert doctor.lacking([find("kill-worker"), find("segfault")]) == {}
+    assert doctor.lacking([]) == {}
 
 
 def test_the_command_refuses_it_too_and_starts_nothing(command, free, place):

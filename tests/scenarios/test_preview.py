@@ -83,10 +83,22 @@ def test_the_json_is_the_plan_itself(dry, name):
 
 @pytest.mark.parametrize("name", SUITES)
 def test_a_suites_plan_is_that_of_its_members_in_order(dry, name):
-    assert json.loads(dry(name, "--json")) == [planned(member) for member in SUITES[name].members]
+    names = list(SCENARIOS) if SUITES[name].members == ("*",) else SUITES[name].members
+    assert json.loads(dry(name, "--json")) == [planned(member) for member in names]
     text = dry(name)
-    places = [text.index(f"{member}: ") for member in SUITES[name].members]
+    places = [f"\n{text}".index(f"\n{member}: ") for member in names]
     assert places == sorted(places)
+
+
+def test_the_plan_of_several_is_that_of_each_in_the_order_given(dry):
+    told = json.loads(dry("segfault", "kill-worker", "segfault", "--seed", "3", "--json"))
+    assert told == [planned("segfault", seed=3), planned("kill-worker", seed=3)]
+
+
+@pytest.mark.parametrize(("name", "count"), [("kill-worker", 2), ("drain-node", 3), ("node-returns", 2)])
+def test_the_nodes_are_those_at_the_start_whether_or_not_they_hold_a_worker(dry, name, count):
+    assert planned(name)["nodes"] == [f"w{number}" for number in range(count)]
+    assert f"workers on {count} nodes, " in dry(name)
 
 
 def test_options_show_in_the_plan(dry):

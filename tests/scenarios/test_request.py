@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 
 import pydantic
@@ -15,9 +16,10 @@ from chaos.schedule import Arming
 from chaos.targets import All, Node, NodeOf, NoTarget, Rank, Some
 from chaos.triggers import at_random, at_step, before_step, in_phase, on_attempt
 from metrics.expectations import HEALTHY, fails, recovers, restarts
+from scenarios.cli import cli
 from scenarios.execute import workload
 from scenarios.library.phases import RESUMED
-from scenarios.request import OWNED, SHARED, Options, resolve
+from scenarios.request import FLAGS, OWNED, SHARED, Options, resolve
 from scenarios.scenario import Shape, find
 from trainer.config import TrainerConfig
 
@@ -78,6 +80,8 @@ def test_the_time_outs_go_where_ray_reads_them(tmp_path):
         "RAY_TRAIN_COLLECTIVE_TIMEOUT_S": "11",
         "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3",
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "60",
+        "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "5",
     }
 
 
@@ -294,33 +298,68 @@ def test_a_bad_option_is_refused_by_name(option, value):
     assert error.value.errors()[0]["loc"] == (option,)
 
 
-# What two requests share
+# The shape that options and settings make together
 
 
-def test_requests_that_differ_in_their_faults_alone_share_a_workload():
-    assert resolved().workload_key == resolved("kill-rank-zero").workload_key
-    assert resolved().workload_key == resolved(step=7, rank=0, expect="recovers()").workload_key
+def test_settings_that_only_fit_together_are_taken_together():
+    assert resolved("drain-node", workers=6, settings={"nodes": "7"}).shape.node_count == 7
+    assert resolved("drop-node-elastic", workers=1, settings={"min_workers": "1"}).shape.rank == 0
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("asked", "message"),
     [
-        {"seed": 1},
-        {"settings": {"steps": "41"}},
-        {"settings": {"dropout": "0"}},
-        {"settings": {"checkpoint_every": "4"}},
-        {"settings": {"health_s": "10"}},
-        {"settings": {"per_node": "2"}},
-        {"workers": 3},
+        ({"name": "drop-node-elastic", "workers": 1}, "min_workers=2 is above workers=1: use at most 1"),
+        ({"settings": {"min_workers": "3"}}, "min_workers=3 is above workers=2: use at most 2"),
+        ({"name": "drain-node", "workers": 6}, "nodes=3 cannot hold 6 workers, 1 on each: use 6 or more, or fewer --w"),
+        ({"settings": {"nodes": "-1"}}, "nodes=-1 must be 0 or more"),
+        ({"settings": {"cpus_per_worker": "0"}}, "cpus_per_worker=0 must be at least 1"),
+        ({"settings": {"watchdog_s": "-1"}}, "watchdog_s=-1.0 must be a number of seconds, or 0 for none"),
+        ({"settings": {"preemption_poll_s": "0"}}, "preemption_poll_s=0.0 must be a positive number of seconds"),
     ],
     ids=str,
 )
-def test_requests_whose_training_differs_do_not(changes):
-    assert resolved().workload_key != resolved(**changes).workload_key
+def test_a_group_or_nodes_that_cannot_be_are_refused_by_name(asked, message):
+    with pytest.raises(UsageError) as error:
+        resolved(**asked)
+    assert message in str(error.value)
 
 
-def test_the_command_that_repeats_the_run_is_the_one_that_was_given(monkeypatch):
+# The command that repeats a run
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "repeats"),
+    [
+        ("run kill-worker", "kill-worker", "run kill-worker"),
+        ("run kill-worker --set 'data=a b' --json", "kill-worker", "run kill-worker --set 'data=a b' --json"),
+        ("run preprod", "preprod", "run kill-worker"),
+        ("run preprod --out out/preprod --seed 3", "preprod", "run kill-worker --out out/preprod --seed 3"),
+        ("run preprod --out preprod", "preprod", "run kill-worker --out preprod"),
+        ("run --out preprod preprod", "preprod", "run --out preprod kill-worker"),
+        ("run --out=preprod preprod", "preprod", "run --out=preprod kill-worker"),
+        ("run --json preprod --resume", "preprod", "run --json kill-worker"),
+        ("run --resume preprod --out x", "preprod", "run kill-worker --out x"),
+        ("run segfault kill-worker hang-gil", "segfault kill-worker hang-gil", "run kill-worker"),
+        ("run --seed 3 segfault --quiet preprod segfault", "segfault preprod", "run --seed 3 kill-worker --quiet"),
+        ("run segfault --expect 'recovers(within=60) & loses()' notice", "segfault notice",
+         "run kill-worker --expect 'recovers(within=60) & loses()'"),
+    ],
+)  # fmt: skip
+def test_the_command_that_repeats_a_run_names_its_own_scenario_in_place_of_all(monkeypatch, given, names, repeats):
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/aftershock", *shlex.split(given)])
+    asked = dataclasses.replace(resolved(), asked=tuple(dict.fromkeys(names.split())))
+    assert asked.command == f"aftershock {repeats}"
+
+
+def test_outside_the_command_a_run_is_repeated_by_its_scenario(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/usr/bin/aftershock", "run", "kill-worker", "--set", "data=a b"])
     assert resolved().command == "aftershock run kill-worker --set 'data=a b'"
     monkeypatch.setattr(sys, "argv", ["/usr/bin/pytest", "-q"])
     assert resolved().command == "aftershock run kill-worker"
+
+
+def test_the_options_that_take_no_value_are_those_of_the_command():
+    flags = {option for p in cli.commands["run"].params if getattr(p, "is_flag", False) for option in p.opts}
+    off = {option for p in cli.commands["run"].params for option in p.secondary_opts}
+    assert flags | off == FLAGS

@@ -1,79 +1,26 @@
-"""Suites: members in order, one control run for one workload, the worst exit code, and a record after each member."""
+"""Suites: members on shared clusters, one control run for one workload, the worst exit code, a record after each."""
 
 from __future__ import annotations
 
-import io
+import itertools
 import json
-from pathlib import Path
+import signal
+from types import SimpleNamespace
 
 import click
+import msgspec
 import pytest
-from rich.console import Console
 
 from chaos.exits import ExitCode, UsageError
-from chaos.history import HistoryWriter
-from metrics.summary import RecoveryRecord, Summary, TimeRecord
+from chaos.watch import Interrupted
 from scenarios import suite
-from scenarios.request import Options, resolve
 from scenarios.scenario import Scenario, find
+from scenarios.suite import Spent
+from scenarios.testbed import StillStanding
+from tests.scenarios.members import ABORTED, FAIL, NAMES, PASS, UNKNOWN, Runner, junit, summary
 
-NAMES = ("kill-worker", "kill-rank-zero", "segfault")
-PASS, FAIL, UNKNOWN = ExitCode.PASS, ExitCode.FAIL, ExitCode.UNKNOWN
-VERDICTS = {PASS: "pass", FAIL: "fail", ExitCode.NOT_HEALED: "fail"}
-
-
-def recovery(seconds=9.0, lost=4, missing=""):
-    return RecoveryRecord(
-        injection="kill-0", fault="kill", rank=1, step=25, phase="step", total_s=seconds, phases=[], missing=missing,
-        step_before=25, resume_step=20, lost_steps=lost, lost_samples=8,
-    )  # fmt: skip
-
-
-RECOVERED = (recovery(),)
-
-
-def summary(scenario: str, code: ExitCode = PASS, recoveries=RECOVERED) -> Summary:
-    return Summary(
-        schema=1, run="r", scenario=scenario, title="t", verdict=VERDICTS.get(code, "unknown"), exit_code=int(code),
-        reason=f"because of {code.name}", seed=0, workers=2, steps=40, expect="", restarts=1, injections=[],
-        recoveries=list(recoveries), checks=[], repeat="c", known_issue="", versions={},
-        time=TimeRecord(wall_s=60.0, cluster_start_s=1.0, workload_s=50.0, control_s=5.0, harness_s=4.0),
-    )  # fmt: skip
-
-
-class Runner:
-    """Stands for executing and judging: makes the directories that a run would make, and answers with these codes."""
-
-    def __init__(self, *codes: ExitCode, finished: bool = True, control_code: int = 0) -> None:
-        self.control_code = control_code
-        self.codes = iter(codes)
-        self.finished = finished
-        self.requests = []
-        self.stored = []
-
-    def __call__(self, request):
-        out = request.options.out
-        self.requests.append(request)
-        self.stored.append(json.loads((out / "suite.json").read_text()) if (out / "suite.json").exists() else None)
-        directory = out / f"run-{len(self.requests)}"
-        directory.mkdir()
-        if request.control and self.finished:
-            writer = HistoryWriter(directory / "control")
-            writer.emit("workload.exit", data={"code": self.control_code})
-            writer.close()
-        return summary(request.scenario.name, next(self.codes, PASS)), directory
-
-
-@pytest.fixture
-def run(place):
-    """Run a suite of these scenarios with a runner; returns its record."""
-
-    def go(runner, *names, **options):
-        requests = [resolve(find(name), Options(out=place, **options)) for name in names or NAMES]
-        (place / "suite").mkdir(exist_ok=True)
-        return suite.SuiteRun("made-up", requests, runner, place / "suite").run()
-
-    return go
+MIXED = ("kill-worker", "hang-frozen", "kill-rank-zero", "hang-gil", "kill-two-at-once")
+"""Three clusters: of two nodes, of two with the time-outs of the hangs, of three."""
 
 
 def stored(place):
@@ -86,31 +33,46 @@ def stored(place):
 def test_the_members_run_in_order_each_below_the_suites_directory(run, place):
     runner = Runner()
     record = run(runner)
-    assert [request.scenario.name for request in runner.requests] == list(NAMES)
+    assert runner.names == list(NAMES)
     assert {request.options.out for request in runner.requests} == {place / "suite"}
     assert [member.scenario for member in record.members] == list(NAMES)
     assert [member.directory for member in record.members] == ["run-1", "run-2", "run-3"]
 
 
-def test_the_record_is_stored_after_each_member_and_incomplete_until_the_last(run, place):
+def test_members_of_one_cluster_run_together_and_are_recorded_in_the_order_asked(run, place):
+    runner = Runner()
+    record = run(runner, *MIXED)
+    assert runner.names == ["kill-worker", "kill-rank-zero", "hang-frozen", "hang-gil", "kill-two-at-once"]
+    assert record.asked == [member.scenario for member in record.members] == list(MIXED)
+    assert record.clusters == 3
+    assert sorted(path.name for path in place.glob("suite/cluster-*")) == ["cluster-1", "cluster-2", "cluster-3"]
+
+
+def test_a_cluster_key_that_changes_at_each_look_is_asked_for_once(run, monkeypatch):
+    """As that of oom-worker, whose nodes have a threshold that goes by the free memory."""
+    free = itertools.count(20, 3)
+    memory = lambda: SimpleNamespace(total=64 << 30, available=next(free) << 30)  # noqa: E731
+    monkeypatch.setattr("psutil.virtual_memory", memory)
+    runner = Runner()
+    record = run(runner, "kill-worker", "oom-worker", "segfault")
+    assert runner.names == ["kill-worker", "segfault", "oom-worker"]
+    assert (record.clusters, record.exit_code) == (2, PASS)
+
+
+def test_the_record_is_stored_before_the_first_member_and_after_each(run, place):
     runner = Runner()
     run(runner)
-    assert runner.stored[0] is None
-    assert [len(found["members"]) for found in runner.stored[1:]] == [1, 2]
-    assert [found["exit_code"] for found in runner.stored[1:]] == [UNKNOWN, UNKNOWN]
-    assert (len(stored(place)["members"]), stored(place)["exit_code"], stored(place)["asked"]) == (3, PASS, 3)
+    assert [len(found["members"]) for found in runner.stored] == [0, 1, 2]
+    assert {found["exit_code"] for found in runner.stored} == {UNKNOWN}
+    found = stored(place)
+    assert (len(found["members"]), found["exit_code"], found["asked"]) == (3, PASS, list(NAMES))
+    assert sorted(path.name for path in place.glob("suite/.*")) == []
 
 
 def test_what_is_stored_is_what_is_returned(run, place):
     record = run(Runner(PASS, FAIL))
-    assert stored(place) == json.loads(
-        json.dumps({f: getattr(record, f) for f in record.__struct_fields__}, default=_as)
-    )
-    assert stored(place)["schema"] == suite.SCHEMA
-
-
-def _as(member):
-    return {field: getattr(member, field) for field in member.__struct_fields__}
+    assert stored(place) == msgspec.to_builtins(record)
+    assert (record.schema, record.suite, record.options) == (suite.SCHEMA, "made-up", {"seed": 0})
 
 
 # The exit code
@@ -137,127 +99,174 @@ def test_the_worst_member_decides_and_the_others_run_all_the_same(run, place, co
 
 
 @pytest.mark.parametrize("before", [(), (PASS,), (PASS, FAIL)], ids=str)
-def test_an_interruption_ends_the_suite(run, place, before):
-    runner = Runner(*before, ExitCode.ABORTED)
-    assert run(runner).exit_code == ExitCode.ABORTED
+def test_an_interruption_inside_a_member_ends_the_suite(run, place, before):
+    runner = Runner(*before, ABORTED)
+    assert run(runner).exit_code == ABORTED
     assert len(runner.requests) == len(before) + 1
-    assert (len(stored(place)["members"]), stored(place)["asked"]) == (len(before) + 1, 3)
+    assert (len(stored(place)["members"]), stored(place)["asked"]) == (len(before) + 1, list(NAMES))
+
+
+@pytest.mark.parametrize("error", [Interrupted("SIGTERM"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize(("before", "code"), [((), UNKNOWN), ((PASS,), UNKNOWN), ((PASS, FAIL), FAIL)], ids=str)
+def test_an_interruption_between_members_or_in_the_judging_is_recorded_and_ends_the_clusters(
+    run, place, error, before, code
+):
+    runner = Runner(*before, error)
+    assert run(runner).exit_code == code
+    assert [m["exit_code"] for m in stored(place)["members"]] == list(before)
+    assert {bed.key for bed in runner.beds} == {""}  # ended
+
+
+def test_from_the_first_member_on_a_signal_is_an_interruption_and_at_the_end_it_is_not(run):
+    handlers = []
+
+    def runner(request, pool):
+        handlers.append(signal.getsignal(signal.SIGTERM))
+        return summary(request.scenario.name), request.options.out
+
+    run(runner)
+    assert all(callable(handler) for handler in handlers)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        handlers[0](signal.SIGTERM, None)
 
 
 @pytest.mark.parametrize("done", range(3))
 def test_an_incomplete_suite_is_never_0(run, place, done):
-    def dies(request):
-        if len(runner.requests) == done:
-            raise RuntimeError("the harness died")
-        return runner(request)
-
-    runner = Runner()
     with pytest.raises(RuntimeError):
-        run(dies)
-    assert not done or stored(place)["exit_code"] == UNKNOWN
+        run(Runner(*[PASS] * done, RuntimeError("the harness died")))
+    assert (len(stored(place)["members"]), stored(place)["exit_code"]) == (done, UNKNOWN)
 
 
-# One control run for one workload
+def test_a_mistake_that_shows_in_a_member_only_ends_the_suite(run):
+    runner = Runner(PASS, UsageError("--out: 3 MiB are free there"))
+    record = run(runner)
+    assert (record.exit_code, len(runner.requests)) == (ABORTED, 2)
+    assert (record.members[1].verdict, record.members[1].reason) == ("unknown", "--out: 3 MiB are free there")
 
 
-def controls(runner):
-    return [request.control_from and request.control_from.name for request in runner.requests]
+def test_where_the_cluster_before_still_stands_the_member_is_not_healed_and_the_others_run(run):
+    runner = Runner(PASS, StillStanding("processes 1: still alive after SIGKILL: 7"), PASS)
+    record = run(runner)
+    assert [member.exit_code for member in record.members] == [PASS, ExitCode.NOT_HEALED, PASS]
+    assert record.members[1].reason == "processes 1: still alive after SIGKILL: 7"
+    assert record.exit_code == ExitCode.NOT_HEALED
+
+
+class Stubborn(Runner):
+    """The cluster of the last member cannot be ended."""
+
+    def serve(self, bed):
+        super().serve(bed)
+        bed.ledger.intend("directory", path="/")
+
+
+def test_what_is_left_of_the_last_cluster_is_told_and_decides(run, place):
+    record = run(Stubborn(FAIL), "kill-worker")
+    (left,) = record.left
+    assert left.startswith("directory 0: / is not in ")
+    assert (record.exit_code, stored(place)["left"]) == (ExitCode.NOT_HEALED, [left])
+
+
+# Members that this machine does not permit
+
+
+def test_a_skipped_member_is_told_and_does_not_count(run, place):
+    runner = Runner(PASS, FAIL)
+    record = run(runner, skipped={"kill-rank-zero": "memory: 2 GiB; 6 are needed"})
+    assert runner.names == ["kill-worker", "segfault"]
+    member = record.members[1]
+    assert (member.verdict, member.exit_code, member.directory) == ("skipped", PASS, "")
+    assert member.reason == "memory: 2 GiB; 6 are needed"
+    assert record.exit_code == FAIL
+    assert junit(place)["kill-rank-zero"] == ["skipped"]
+
+
+def test_a_suite_passes_when_all_that_were_not_skipped_pass(run):
+    assert run(Runner(), skipped={"kill-rank-zero": "no"}).exit_code == PASS
+
+
+def test_a_suite_of_skipped_members_alone_is_not_green(run):
+    runner = Runner()
+    assert run(runner, skipped=dict.fromkeys(NAMES, "no")).exit_code == UNKNOWN
+    assert runner.requests == []
+
+
+# What is shared
 
 
 def test_members_with_the_same_workload_share_the_first_ones_control_run(run):
     runner = Runner()
-    run(runner)
-    assert controls(runner) == [None, "run-1", "run-1"]
+    record = run(runner)
+    assert runner.controls == [None, "run-1", "run-1"]
+    assert list(record.controls.values()) == ["run-1"]
 
 
-def test_members_with_another_workload_have_their_own(run):
+def test_members_share_a_control_run_whatever_their_time_outs_but_not_another_workloads(run):
     runner = Runner()
-    run(runner, "kill-worker", "hang-frozen", "kill-rank-zero", "hang-gil", "kill-two-at-once")
-    assert controls(runner) == [None, None, "run-1", "run-2", None]
+    record = run(runner, *MIXED)
+    assert runner.controls == [None, "run-1", "run-1", "run-1", None]
+    assert sorted(record.controls.values()) == ["run-1", "run-5"]
 
 
 def test_where_the_first_one_made_no_control_run_the_next_one_does(run):
     runner = Runner(finished=False)
     run(runner)
-    assert controls(runner) == [None, None, None]
+    assert runner.controls == [None, None, None]
 
 
 def test_a_control_run_that_ended_badly_is_not_shared(run):
     runner = Runner(control_code=1)
-    run(runner)
-    assert controls(runner) == [None, None, None]
+    assert run(runner).controls == {}
+    assert runner.controls == [None, None, None]
 
 
 def test_without_control_runs_there_is_nothing_to_share(run):
     runner = Runner()
     run(runner, control=False)
-    assert controls(runner) == [None, None, None]
+    assert runner.controls == [None, None, None]
 
 
-# Its lines
+def test_all_members_are_given_the_same_pool(run):
+    runner = Runner()
+    record = run(runner)
+    assert len({id(pool) for pool in runner.pools}) == 1
+    assert (record.clusters, runner.pools[0].starts) == (1, 1)
 
 
-def test_a_member_tells_the_worst_of_its_whole_recoveries():
-    told = suite.member(
-        summary("s", PASS, [recovery(3.0, 2), recovery(8.0, 1), recovery(99.0, 50, "restore")]), Path("d")
-    )
-    assert (told.recovery_s, told.lost_steps) == (8.0, 2)
-    assert (told.scenario, told.verdict, told.restarts, told.wall_s) == ("s", "pass", 1, 60.0)
-
-
-def test_a_member_that_did_not_recover_tells_no_time():
-    told = suite.member(summary("s", FAIL, [recovery(missing="detect")]), Path("d"))
-    assert (told.recovery_s, told.lost_steps, told.verdict) == (None, None, "fail")
-
-
-def test_the_table_has_a_row_for_each_member_and_says_why_one_did_not_pass(run, place):
-    record = run(Runner(PASS, FAIL, UNKNOWN))
-    screen = io.StringIO()
-    suite.show(record, place / "suite", Console(file=screen, width=100))
-    lines = screen.getvalue().splitlines()
-    rows = {line.split()[0]: line for line in lines}
-    assert all(name in rows for name in NAMES)
-    assert "pass" in rows["kill-worker"]
-    assert "because" not in rows["kill-worker"]
-    assert "fail" in rows["kill-rank-zero"]
-    assert "FAIL" in screen.getvalue()
-    assert lines[-1] == f"1 of 3 passed; exit code 1; {Path('suite', 'suite.json')}"
-    assert max(map(len, lines)) <= 100
+def test_without_sharing_each_member_has_a_cluster_and_a_control_run_of_its_own(run, place):
+    runner = Runner()
+    record = run(runner, share=False)
+    assert (runner.pools, runner.controls) == ([None] * 3, [None] * 3)
+    assert (record.controls, record.clusters) == ({}, 0)
+    assert list(place.glob("suite/cluster-*")) == []
 
 
 # The command
-
-
-@pytest.fixture
-def fake_runs(monkeypatch):
-    """The command runs nothing: members end with the codes of this runner."""
-
-    def install(*codes):
-        runner = Runner(*codes)
-        monkeypatch.setattr("scenarios.cli._run_one", lambda request, as_json, quiet: runner(request))
-        return runner
-
-    monkeypatch.setattr("chaos.workload.check_own_chaos", lambda: None)
-    return install
 
 
 def test_the_command_exits_with_the_suites_code_and_shows_its_table(command, fake_runs, place):
     runner = fake_runs(PASS, FAIL)
     result = command("run", "kill-every-phase", "--out", "out")
     members = find("kill-every-phase").members
-    assert [request.scenario.name for request in runner.requests] == list(members)
+    assert sorted(runner.names) == sorted(members)
     assert result.exit_code == FAIL
     assert f"{len(members) - 1} of {len(members)} passed; exit code 1" in result.stdout
     (directory,) = (place / "out").iterdir()
     assert "-kill-every-phase-" in directory.name
-    assert len(json.loads((directory / "suite.json").read_text())["members"]) == len(members)
+    found = json.loads((directory / "suite.json").read_text())
+    assert [member["scenario"] for member in found["members"]] == list(members)
 
 
-def test_the_command_prints_the_record_as_json(command, fake_runs, place):
+def test_the_command_prints_the_record_as_json_with_the_time_of_all(command, fake_runs, place):
     fake_runs()
     result = command("run", "kill-every-phase", "--json")
     (file,) = place.glob("runs/*/suite.json")
-    assert (result.exit_code, json.loads(result.stdout)) == (PASS, json.loads(file.read_text()))
+    told = json.loads(result.stdout)
+    spent = told.pop("spent")
+    assert (result.exit_code, told) == (PASS, json.loads(file.read_text()))
+    assert list(spent) == list(Spent.__struct_fields__)
+    assert spent["workload_s"] == 9 * 50.0
 
 
 def test_options_hold_for_every_member(command, fake_runs):
@@ -265,12 +274,43 @@ def test_options_hold_for_every_member(command, fake_runs):
     command("run", "kill-every-phase", "--seed", "5", "--no-control", "--expect", "recovers(within=7)")
     assert {(r.options.seed, r.control) for r in runner.requests} == {(5, False)}
     assert all("recovers(within=7)" in str(r.expects) for r in runner.requests)
+    assert {request.asked for request in runner.requests} == {("kill-every-phase",)}
+
+
+def test_several_names_make_a_selection(command, fake_runs, place):
+    runner = fake_runs()
+    result = command("run", "segfault", "kill-worker", "segfault")
+    assert (result.exit_code, runner.names) == (PASS, ["segfault", "kill-worker"])
+    (file,) = place.glob("runs/*-selection-*/suite.json")
+    record = json.loads(file.read_text())
+    assert (record["suite"], record["asked"]) == ("selection", ["segfault", "kill-worker"])
+
+
+def test_no_share_is_heeded_and_recorded(command, fake_runs, place):
+    runner = fake_runs()
+    command("run", "segfault", "kill-worker", "--no-share")
+    assert runner.pools == [None, None]
+    (file,) = place.glob("runs/*/suite.json")
+    assert json.loads(file.read_text())["options"]["share"] is False
+
+
+def test_what_this_machine_does_not_permit_is_skipped_in_a_suite(command, fake_runs, monkeypatch):
+    memory = SimpleNamespace(total=64 << 30, available=8 << 30)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    runner = fake_runs()
+    result = command("run", "kill-worker", "oom-worker")
+    assert (result.exit_code, runner.names) == (PASS, ["kill-worker"])
+    assert "1 of 2 passed, 1 skipped; exit code 0" in result.stdout
+    assert command("run", "oom-worker", "oom-worker").exit_code == UNKNOWN
+    assert runner.names == ["kill-worker"]
 
 
 def test_a_member_that_could_not_be_stored_ends_the_suite_with_its_code(command, monkeypatch, fake_runs):
     fake_runs()
-    monkeypatch.setattr("scenarios.cli._run_one", lambda request, as_json, quiet: ExitCode.ABORTED)
-    assert command("run", "kill-every-phase").exit_code == ExitCode.ABORTED
+    monkeypatch.setattr("scenarios.cli._run_one", lambda request, as_json, quiet, pool=None: ABORTED)
+    result = command("run", "kill-every-phase")
+    assert result.exit_code == ABORTED
+    assert "9 not run to the end" in result.stdout
 
 
 def test_a_mistake_in_one_member_starts_none(command, fake_runs, place):
@@ -294,8 +334,5 @@ def test_a_suite_lists_scenarios_only():
 
 
 def test_an_exit_of_click_passes_through(run):
-    def leaves(request):
-        raise click.exceptions.Exit(5)
-
     with pytest.raises(click.exceptions.Exit):
-        run(leaves)
+        run(Runner(click.exceptions.Exit(5)))

@@ -8,16 +8,16 @@ from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import _Chec
 from trainer import data
 from trainer.config import TrainerConfig
 from trainer.corpus import epoch_rows, rows, write_corpus
-from trainer.data import EPOCH, REST, Epoch, committed_step, datasets
+from trainer.data import EPOCH, REST, Epoch, committed_samples, datasets
 
 pytestmark = pytest.mark.filterwarnings("ignore:The `parse_obj` method is deprecated")
 
 CONFIG = TrainerConfig(corpus_bytes=20_000, sequence_length=16, batch_size=4, micro_batches=6)
 
 
-def snapshot(run, step):
+def snapshot(run, samples):
     """What the controller of Ray Train stores at each commit."""
-    result = _TrainingResultState(checkpoint_dir_name="checkpoint_1", metrics={"step": step})
+    result = _TrainingResultState(checkpoint_dir_name="checkpoint_1", metrics={"step": 3, "samples": samples})
     state = _CheckpointManagerState(
         checkpoint_results=[result],
         checkpoint_report_indices=[1],
@@ -36,39 +36,42 @@ def snapshot(run, step):
 
 @pytest.fixture
 def begin(monkeypatch, tmp_path):
-    """The folder, block size and ids that an epoch reads, after a committed step."""
+    """The folder, block size and ids that an epoch reads, after a commit of that many samples."""
     monkeypatch.setattr(data, "in_micro_batches", lambda folder, batch_size, ids=None: (folder, batch_size, ids))
 
-    def reads(step, total, batch):
-        run = snapshot(tmp_path / "run", step) if step else ""
+    def reads(samples, total, batch):
+        run = snapshot(tmp_path / "run", samples) if samples else ""
         return Epoch("folder", rows=total, batch_size=8, global_batch=batch, run_path=run)()
 
     return reads
 
 
 @pytest.mark.parametrize(
-    ("step", "total", "batch", "first"),
+    ("samples", "total", "batch", "first"),
     [
         (0, 480, 48, 0),
-        (1, 480, 48, 48),
-        (9, 480, 48, 432),
-        (10, 480, 48, 0),
-        (25, 480, 48, 240),
-        (7, 48, 48, 0),
+        (48, 480, 48, 48),
+        (432, 480, 48, 432),
+        (480, 480, 48, 0),
+        (1200, 480, 48, 240),
+        (336, 48, 48, 0),
+        (56, 480, 48, 48),
+        (472, 480, 48, 432),
     ],
-    ids=["fresh", "one step", "last step of an epoch", "whole epoch", "third epoch", "one step an epoch"],
-)
-def test_a_run_reads_on_from_the_first_sample_not_yet_trained_on(begin, step, total, batch, first):
-    assert begin(step, total, batch) == ("folder", 8, range(first, total))
+    ids=["fresh", "one step", "last step of an epoch", "whole epoch", "third epoch", "one step an epoch",
+         "a smaller step", "the last micro-batch of an epoch"],
+)  # fmt: skip
+def test_a_run_reads_on_from_the_whole_micro_batches_of_a_step(begin, samples, total, batch, first):
+    assert begin(samples, total, batch) == ("folder", 8, range(first, total))
 
 
-def test_the_committed_step_is_the_controllers(tmp_path):
-    assert committed_step(snapshot(tmp_path / "run", 20)) == 20
+def test_the_committed_position_is_the_controllers(tmp_path):
+    assert committed_samples(snapshot(tmp_path / "run", 20)) == 20
 
 
 @pytest.mark.parametrize("path", ["", "absent", "."])
-def test_without_a_commit_the_step_is_zero(tmp_path, path):
-    assert committed_step(str(tmp_path / path) if path else "") == 0
+def test_without_a_commit_the_position_is_zero(tmp_path, path):
+    assert committed_samples(str(tmp_path / path) if path else "") == 0
 
 
 @pytest.fixture(scope="module")
