@@ -53,7 +53,10 @@ class Waiting:
 
 
 def interrupt(driver: subprocess.Popen[bytes], watch: Watch, writer: HistoryWriter) -> None:
-    """Send the training script SIGINT, as Ctrl-C does, and record how long it took; then kill it. Nothing when it is over."""
+    """Send the training script SIGINT, as Ctrl-C does, and record how long it took to end; then kill it.
+
+    Nothing is done when it has ended already; nothing is recorded when the deadline of the run comes first.
+    """
     if driver.poll() is not None:
         return
     begin = time.monotonic()
@@ -61,5 +64,6 @@ def interrupt(driver: subprocess.Popen[bytes], watch: Watch, writer: HistoryWrit
     watch.until(lambda: driver.poll() is not None or time.monotonic() - begin >= ENDS_S)
     ended = driver.poll() is not None
     seconds = time.monotonic() - begin if ended else None
-    writer.emit("workload.interrupted", data={"signal": "SIGINT", "seconds": seconds})
+    if ended or not watch.expired:
+        writer.emit("workload.interrupted", data={"signal": "SIGINT", "seconds": seconds})
     driver.kill()

@@ -34,15 +34,16 @@ def reasons(case: Case) -> list[Reason]:
 
 
 def _reason(changes: Sequence[Event]) -> Reason:
-    """A preemption that ends in another error than its own is charged as a failure, as Ray does."""
+    """A preemption that ends in another error than its own is charged as a failure, as Ray does.
+
+    So is one without a notice, but for a worker that Ray knows to have died with a node that was taken away.
+    """
     if any(e.data["to"] == "RESIZING" for e in changes):
         return Reason.RESIZE
-    causes = [
-        e.data.get("error", "PreemptionError" if e.data["from"] == "PREEMPTING" else "")
-        for e in changes
-        if e.data["to"] == "RESTARTING"
-    ]
-    return Reason.PREEMPTION if "PreemptionError" in causes else Reason.FAILURE
+    restarting = [e.data for e in changes if e.data["to"] == "RESTARTING"]
+    causes = [data.get("error", "PreemptionError" if data["from"] == "PREEMPTING" else "") for data in restarting]
+    preempted = "PreemptionError" in causes or any(data.get("preempted") for data in restarting)
+    return Reason.PREEMPTION if preempted else Reason.FAILURE
 
 
 def failed_starts(case: Case) -> list[Event]:

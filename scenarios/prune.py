@@ -212,7 +212,7 @@ def _failure_of_suite(folder: Path, record: SuiteOutcome | None) -> str:
         return f"unfinished: {len(record.members)} of {len(record.asked)} members ran"
     if record.exit_code != ExitCode.PASS:
         return f"did not pass: exit code {record.exit_code}"
-    names = [member.directory for member in record.members]
+    names = [member.directory for member in record.members if member.directory]  # one that was skipped has none
     return next((f"{name}: {reason}" for name in names if (reason := failure(folder / name))), "")
 
 

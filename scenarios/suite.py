@@ -112,13 +112,15 @@ class SuiteRun:
     members: dict[str, Member] = field(default_factory=dict, init=False)
     _controls: dict[str, str] = field(default_factory=dict, init=False)
     _left: list[str] = field(default_factory=list, init=False)
+    _interrupted: bool = field(default=False, init=False)
     _began: float = field(default_factory=time.monotonic, init=False)
 
     def __post_init__(self) -> None:
         self._pool = Pool(self.directory)
         if self.before is not None:
             self.members = {m.scenario: m for m in finished(self.before)}
-            self._controls = dict(self.before.controls)
+            known = self.before.controls.items()
+            self._controls = {key: run for key, run in known if is_sound_control(self.directory / run)}
             self._pool.starts = self.before.clusters
             self._left = list(self.before.left)
 
@@ -133,7 +135,7 @@ class SuiteRun:
                 if found.exit_code == ExitCode.ABORTED:
                     break
         except KeyboardInterrupt:
-            pass  # between two members, or while one is judged: what is missing makes the suite's outcome unknown
+            self._interrupted = True  # between two members, or while one is judged
         finally:
             ignore_signals()
             self._left += self._pool.close()
@@ -173,6 +175,7 @@ class SuiteRun:
         codes = [ExitCode(m.exit_code) for m in members if m.verdict != SKIPPED]
         codes += [ExitCode.UNKNOWN] if len(members) < len(asked) else []
         codes += [ExitCode.NOT_HEALED] if self._left else []
+        codes += [ExitCode.ABORTED] if self._interrupted else []
         earlier = self.before.wall_s if self.before else 0.0
         found = SuiteRecord(
             schema=SCHEMA,

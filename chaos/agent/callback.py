@@ -80,6 +80,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
             "from": previous_state._state_type.state_name,
             "to": current_state._state_type.state_name,
             **({"error": type(error).__name__, "message": str(error)[:2000]} if error is not None else {}),
+            **({"preempted": True} if _preempted(error) else {}),
         }
         self._emit("controller.state", attempt=max(0, self.attempt - 1), data=data)
 
@@ -246,6 +247,12 @@ def _name_of(error: BaseException) -> str:
         if isinstance(inner := getattr(error, wrapped, None), BaseException):
             return _name_of(inner)
     return type(error).__name__
+
+
+def _preempted(error: BaseException | None) -> bool:
+    """Whether a worker died because its node was taken away: Ray then charges the budget of preemptions."""
+    failures = getattr(error, "worker_failures", {}).values()
+    return any(getattr(getattr(f, "health_check_failure", f), "preempted", False) for f in failures)
 
 
 @harmless

@@ -111,8 +111,14 @@ class LocalCluster:
         return Node(name, address, self.cpus_per_node, self.workspace, self.labels.get(name, {}))
 
     def node(self, name: str) -> Node:
-        """The node of that name."""
-        return next(node for node in self.nodes if node.name == name)
+        """The node of that name.
+
+        Raises ClusterFailed when there is none.
+        """
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise ClusterFailed(f"the cluster has no node '{name}': {', '.join(node.name for node in self.nodes)}")
 
     @property
     def head(self) -> Node:
@@ -248,11 +254,14 @@ class LocalCluster:
         self._started(node, -1 if code is None else code)
 
     def restore(self) -> None:
-        """Start every lost node again and wait until the GCS knows exactly the nodes that are up.
+        """Make it again the cluster that was started, and wait until the GCS knows exactly its nodes.
 
-        A node without its raylet, since Ray gave it up or its start failed, is lost too: what is left of it is ended.
-        Raises ClusterFailed when that does not come about.
+        Nodes that joined beyond those are ended, lost ones started again. A node without its raylet, since Ray gave it up or its start failed, is lost too: what is left of it is ended.
+        Raises ClusterFailed or TimeoutError when that does not come about.
         """
+        while len(self.nodes) > self.workers + 1:
+            self.lose(self.nodes[-1].name)
+            self.nodes.pop()
         for node in self.nodes[1:]:
             if not node.lost and self.raylet(node.name) is None:
                 self.lose(node.name)

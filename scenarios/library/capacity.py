@@ -103,9 +103,9 @@ BELOW_MINIMUM = register(
         title="Too few nodes are left for the job: it waits, quietly, and Ctrl-C ends it.",
         inject=once(DropNode()),
         expects=WAITS,
-        known_issue="Ray 2.60's controller does not listen while it waits for capacity: its loop asks for a placement again "
-        "and again and never yields to its event loop (controller.py), so the request to stop that Ctrl-C sends is not "
-        "served, and it burns what CPU it gets. That end, by SIGKILL, and a quiet one are both accepted.",
+        known_issue="Ray 2.60's controller does not listen while it waits for capacity: its loop asks for a placement "
+        "again and again and never yields to its event loop (controller.py), so the request to stop that Ctrl-C sends "
+        "is not served, and it burns what CPU it gets. That end, by SIGKILL, and a quiet one are both accepted.",
         shape=dataclasses.replace(ELASTIC, min_workers=3),
         settings={"pace": 0.5},
         recovers=False,

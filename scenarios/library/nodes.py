@@ -42,11 +42,11 @@ HEALTH = {
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "5",
 }
-"""Ray's node health check: five checks missed, a second each. By default it takes about half a minute."""
+"""Ray's node health check: five checks missed, two seconds each at most. By default it takes about a minute."""
 
 
 def quick_health(shape: Shape) -> Mapping[str, Mapping[str, str]]:
-    """The head gives a node up that does not answer for about five seconds."""
+    """The head gives a node up that does not answer for five to ten seconds."""
     return {"head": HEALTH}
 
 

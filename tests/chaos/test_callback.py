@@ -95,15 +95,26 @@ def test_a_commit_gets_the_step_that_its_reporting_rank_had_noted(agent, plan, s
     assert agent.steps_of == {"checkpoint_2": 20}
 
 
-def test_a_state_that_does_not_change_is_not_told_again(agent, seen) -> None:
-    def state(name):
-        return SimpleNamespace(_state_type=SimpleNamespace(state_name=name))
+def state(name):
+    return SimpleNamespace(_state_type=SimpleNamespace(state_name=name))
 
+
+def test_a_state_that_does_not_change_is_not_told_again(agent, seen) -> None:
     running, restarting = state("RUNNING"), state("RESTARTING")
     restarting.training_failed_error = ValueError("a worker died")
     agent.after_controller_state_update(running, running)
     agent.after_controller_state_update(running, restarting)
     expected = {"from": "RUNNING", "to": "RESTARTING", "error": "ValueError", "message": "a worker died"}
+    assert seen() == [("controller.state", 0, None, None, expected)]
+
+
+@pytest.mark.parametrize(("preempted", "told"), [(True, {"preempted": True}), (False, {})])
+def test_a_worker_that_died_with_a_node_that_was_taken_away_is_told(agent, seen, preempted, told) -> None:
+    restarting = state("RESTARTING")
+    died = SimpleNamespace(health_check_failure=SimpleNamespace(preempted=preempted))
+    restarting.training_failed_error = type("Failed", (Exception,), {"worker_failures": {1: died}})("x")
+    agent.after_controller_state_update(state("RUNNING"), restarting)
+    expected = {"from": "RUNNING", "to": "RESTARTING", "error": "Failed", "message": "x", **told}
     assert seen() == [("controller.state", 0, None, None, expected)]
 
 

@@ -50,6 +50,7 @@ def test_a_plan_from_before_there_was_a_watchdog_has_none(full: Plan) -> None:
     del stored["watchdog_s"]
     Path(full.directory, "plan.json").write_text(json.dumps(stored))
     assert Plan.read(Path(full.directory, "plan.json")) == full
+    assert full.watchdog_s == 0
 
 
 def test_writing_makes_the_folders(full: Plan) -> None:

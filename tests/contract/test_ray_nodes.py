@@ -18,7 +18,10 @@ import ray.train
 from ray._raylet import Config, InnerGcsClient, NodeID
 from ray.core.generated import autoscaler_pb2
 from ray.core.generated.gcs_pb2 import GcsNodeInfo
+from ray.exceptions import RayActorError
+from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2._internal.execution.controller import state as states
 from ray.train.v2._internal.execution.failure_handling import FailureDecision
 from ray.train.v2._internal.execution.failure_handling.default import DefaultFailurePolicy
 from ray.train.v2._internal.execution.worker_group import WorkerGroup
@@ -106,6 +109,20 @@ def test_a_preemption_has_a_budget_of_its_own_without_a_limit() -> None:
     assert (failures.max_failures, failures.max_preemption_failures) == (0, -1)
     info = ray.train.PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={})
     assert DefaultFailurePolicy(failures).make_decision(PreemptionError(info)) is FailureDecision.RETRY
+
+
+@pytest.mark.parametrize("preempted", [True, False])
+def test_a_worker_that_died_with_a_node_that_was_taken_away_is_charged_as_a_preemption(
+    agent: Agent, preempted: bool
+) -> None:
+    """Ray's own reading of such an error, and the agent's."""
+    died = WorkerHealthCheckFailedError("gone", RayActorError(preempted=preempted))
+    error = WorkerGroupError("gone", {0: RuntimeError("peer"), 1: died})
+    policy = DefaultFailurePolicy(ray.train.FailureConfig(max_failures=0))
+    wanted = FailureDecision.RETRY if preempted else FailureDecision.RAISE
+    assert policy.make_decision(error) is wanted
+    agent.after_controller_state_update(states.RunningState(), states.RestartingState(training_failed_error=error))
+    assert ("preempted" in told(agent)[0]["data"]) is preempted
 
 
 # Ray's view of the nodes

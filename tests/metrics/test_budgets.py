@@ -205,6 +205,10 @@ def test_a_preemption_that_ends_in_another_error_is_charged_as_that_error(error:
     assert reasons(preempted(healthy(), error=error).case()) == [reason]
 
 
+def test_a_worker_that_died_with_a_node_taken_away_is_a_preemption_without_any_notice() -> None:
+    assert reasons(healthy().change("controller.state", {"to": "RESTARTING"}, preempted=True).case()) == ["preemption"]
+
+
 def test_an_unseen_preemption_is_told_by_its_error() -> None:
     run = through(healthy(), 0, "RUNNING", "RESTARTING", "SCHEDULING", error="PreemptionError")
     assert reasons(run.case()) == ["preemption"]

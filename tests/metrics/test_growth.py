@@ -85,7 +85,6 @@ def test_the_share_allowed_is_the_users(by: float, verdict: Verdict) -> None:
 @pytest.mark.parametrize(("more", "verdict"), [(20, Verdict.PASS), (21, Verdict.FAIL)])
 def test_each_restart_may_leave_so_many_open_files(more: int, verdict: Verdict) -> None:
     assert found(sampled(FLAT, files=[1250.0 + more * i for i in range(10)])).verdict is verdict
-    assert f"grow by less than {by:.0%}" in finding.expected
 
 
 @pytest.mark.parametrize("by", [0.25, 10.0])

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chaos.exits import ExitCode, UsageError, worst
+from chaos.history import HistoryWriter
 from chaos.ledger import Ledger
 from chaos.process import Identity
 from chaos.watch import Interrupted
@@ -236,12 +237,23 @@ def test_the_wall_time_goes_on_and_the_interruption_is_left_out(resumed, monkeyp
 
 def test_controls_go_on_serving_and_clusters_are_numbered_on(resumed, place):
     key = resolve(find("kill-worker"), Options()).workload_key
+    writer = HistoryWriter(place / "suite" / "run-kill-worker" / "control")
+    writer.emit("workload.exit", data={"code": 0})
+    writer.close()
     runner = Runner()
     found = resumed(runner, record(PASS, controls={key: "run-kill-worker"}, clusters=3))
     assert runner.controls == ["run-kill-worker"] * 2
     assert runner.requests[0].control_from == place / "suite" / "run-kill-worker"
     assert (found.controls, found.clusters) == ({key: "run-kill-worker"}, 4)
     assert [path.name for path in (place / "suite").glob("cluster-*")] == ["cluster-4"]
+
+
+def test_a_control_run_that_somebody_has_removed_meanwhile_is_made_anew(resumed):
+    key = resolve(find("kill-worker"), Options()).workload_key
+    runner = Runner()
+    found = resumed(runner, record(PASS, controls={key: "run-kill-worker", "other": "gone"}))
+    assert runner.controls == [None, "run-1"]
+    assert found.controls == {key: "run-1"}
 
 
 def test_what_could_not_be_undone_before_is_not_forgotten(resumed):

@@ -73,7 +73,7 @@ def test_an_interruption_while_a_member_is_judged_ends_the_standing_cluster_and_
     judged(judging)
     result = command("run", "kill-worker", "segfault", "kill-rank-zero", "--quiet")
     directories, record = members_of(place)
-    assert (result.exit_code, list(directories)) == (ExitCode.UNKNOWN, ["kill-worker"])
+    assert (result.exit_code, list(directories)) == (ExitCode.ABORTED, ["kill-worker"])
     assert "2 not run to the end: the same command with --resume goes on" in result.stdout
     assert list(short_registry.glob("aftershock-*/*")) == []
     judged()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from chaos.watch import Interrupted
 from scenarios import suite
 from scenarios.suite import Spent
 from scenarios.testbed import StillStanding
+from tests.docs.pages import bare, blocks, page, quoted, section, tables
 from tests.scenarios.members import ABORTED, FAIL, NAMES, PASS, UNKNOWN, Runner, junit, recovery, summary
 
 # Its lines
@@ -157,3 +159,24 @@ def test_a_member_without_a_run_is_an_error_there_with_its_reason(run, place):
     error = found.find("testcase/error")
     assert error is not None
     assert error.attrib["message"] == "processes 7"
+
+
+# The pages
+
+
+def test_the_page_of_scenarios_shows_the_line_of_the_times_as_it_is_written():
+    (shown_there,) = [block for block in blocks(page("scenarios.md"), "") if "cluster starts" in block]
+    numbers = re.findall(r"\d+", shown_there)
+    wall, starts, cluster_s, training, recoveries, controls, control_s, harness = map(int, numbers)
+    assert cluster_s + training + control_s + harness == wall
+    assert starts >= controls
+    assert recoveries < training
+    told = suite._told(made(members=[suite.member(summary("s"), Path("d"))], wall_s=60.0))
+    assert re.sub(r"\d+", "N", shown_there.strip()) == re.sub(r"\d+", "N", told)
+
+
+def test_the_parts_of_the_time_are_told_on_the_page_of_the_run_directory():
+    rows = tables(section(page("run-directory.md"), "suite.json"), "field")
+    row = next(row for row in rows if bare(row["field"]) == "spent")
+    assert quoted(row["meaning"].split(":")[0]) == list(Spent.__struct_fields__)
+    assert next(row for row in rows if bare(row["field"]) == "verdict")["meaning"].count("`") == 2 * 4
