@@ -256,8 +256,8 @@ class LocalCluster:
     def restore(self) -> None:
         """Make it again the cluster that was started, and wait until the GCS knows exactly its nodes.
 
-        Nodes that joined beyond those are ended, lost ones started again. A node without its raylet, since Ray gave it up
-        or its start failed, is lost too: what is left of it is ended.
+        Nodes that joined beyond those are ended, lost ones started again. A node without its raylet, since Ray gave it
+        up or its start failed, is lost too: what is left of it is ended.
         Raises ClusterFailed or TimeoutError when that does not come about.
         """
         while len(self.nodes) > self.workers + 1:
