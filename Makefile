@@ -15,10 +15,10 @@ demo: $(READY)  ## a worker of a real FSDP job is killed; watch it recover, read
 
 test: unit live  ## all that CI runs
 
-unit: $(READY)  ## under a minute, no Ray cluster
+unit: $(READY)  ## about a minute and a half, no Ray cluster
 	$(BIN)/pytest -m "not live and not long" --timeout 60 --numprocesses 2
 
-live: $(READY)  ## real Ray, real training, under 20 minutes
+live: $(READY)  ## real Ray, real training, about 20 minutes
 	$(BIN)/pytest -m live --timeout 600 --durations 10
 
 long: $(READY)  ## what CI has no time for; results go to docs/long-results.md
