@@ -55,9 +55,9 @@ class Eyes:
         """Look no more."""
         if self._process is None:
             return
-        self.tick()
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._process = None
+        try:
+            self.tick()
+        finally:
+            process, self._process = self._process, None
+            process.kill()
+            process.communicate()

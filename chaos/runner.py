@@ -6,6 +6,7 @@ does not reach its goal ends the run there; what is missing then, the judge sees
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import time
@@ -73,16 +74,17 @@ class Conduct:
 
     def run(self) -> bool:
         """Go through the phases; True when all reached their goals. The driver has ended, or is ended, on return."""
-        try:
+        with contextlib.ExitStack() as over:
+            for undo in (self._close_watch, self._eyes.close, self._end):  # the last of them first, all whatever fails
+                over.callback(undo)
             reached = all(self._phase(phase) for phase in PHASES if phase is not wait or self.waits_s)
             self._end()
             self._look_for_residue()
             return reached
-        finally:
-            self._end()
-            self._eyes.close()
-            if self._watch is not None:
-                self._watch.close()
+
+    def _close_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
 
     def _phase(self, phase: Callable[[Conduct], bool]) -> bool:
         self.writer.emit("run.phase", data={"phase": phase.__name__})
@@ -111,7 +113,12 @@ class Conduct:
 
     def _end(self) -> None:
         """Heal what still goes on, end a driver that still runs; once."""
-        self._attacks.close()
+        try:
+            self._attacks.close()
+        finally:
+            self._end_driver()
+
+    def _end_driver(self) -> None:
         if self.driver is None or self._ended:
             return
         self._ended = True

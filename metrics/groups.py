@@ -31,7 +31,9 @@ def _unseen(attempts: list[Attempt]) -> str:
         return "there were no two groups"
     if silent := [attempt.number for attempt in attempts[1:] if attempt.start is None]:
         return f"the start of attempt {silent[0]} was not recorded"
-    return "" if any(attempt.steps for attempt in attempts) else "no step was seen"
+    if not any(attempt.steps for attempt in attempts):
+        return "no step was seen"
+    return "" if any(attempt.steps for attempt in attempts[:-1]) else "no step of an older group was seen"
 
 
 def late_steps(old: Attempt, new: Attempt) -> list[Event]:

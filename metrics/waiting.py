@@ -9,15 +9,20 @@ from metrics.verdict import Case, Finding, Verdict
 def check_idle(case: Case, cpu: float) -> Finding:
     """While the job waited its controller used at most that share of one core."""
     name, expected = "idle", f"while it waits, the controller uses at most {cpu:g} of one core"
-    looks = case.history.select("probe.waiting")
-    waits = [e.data for e in looks if e.data.get("cpu_share") is not None and not _trained(case, e)]
+    waits = [e.data for e in _waits(case) if e.data.get("cpu_share") is not None]
     if not waits:
+        looks = case.history.select("probe.waiting")
         why = "the job trained, or its controller was gone" if looks else "nobody looked while the job waited"
         return Finding(name, Verdict.UNKNOWN, expected, why)
     worst = max(waits, key=lambda wait: float(wait["cpu_share"]))
     seen = f"{worst['cpu_share']:.2f} of one core over {worst['seconds']:.1f} s, {worst['states']} changes of state"
     verdict = Verdict.PASS if worst["cpu_share"] <= cpu else Verdict.FAIL
     return Finding(name, verdict, expected, seen, evidence={"waits": waits})
+
+
+def _waits(case: Case) -> list[Event]:
+    """The looks at a job that waited."""
+    return [look for look in case.history.select("probe.waiting") if not _trained(case, look)]
 
 
 def _trained(case: Case, look: Event) -> bool:
@@ -50,7 +55,10 @@ def check_deaf(case: Case) -> Finding:
         return Finding(
             name, Verdict.FAIL, expected, f"ended {found.data['seconds']:.1f} s after {found.data['signal']}"
         )
-    shares = [e.data.get("cpu_share") for e in case.history.select("probe.waiting")]
+    looks = _waits(case)
+    if not looks:
+        return Finding(name, Verdict.UNKNOWN, expected, "nobody saw the job wait")
+    shares = [look.data.get("cpu_share") for look in looks]
     waits = ", ".join(f"{share:.2f} of one core" for share in shares if share is not None)
     seen = f"{found.data['signal']} did not end it; while it waited the controller used {waits or 'an unknown share'}"
     return Finding(name, Verdict.PASS, expected, seen)

@@ -27,10 +27,10 @@ from chaos.history import History
 from chaos.ledger import NAME as LEDGER
 from chaos.ledger import Account
 from metrics.verdict import RECORD, Record
+from scenarios.suite import NAME as SUITE
 from scenarios.view import WIDTH
 
 VERDICT = "verdict.json"
-SUITE = "suite.json"
 UNIT_NAME = re.compile(r"(?P<time>\d{8}-\d{6})-(?P<name>.+)-(?P<id>[0-9a-f]{8})")
 REMAINS = re.compile(r"\.pruning-[0-9a-f]{8}")
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, RecursionError)

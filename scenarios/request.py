@@ -26,6 +26,12 @@ SHARED = (
 )  # fmt: skip
 """Numbers that are both the scenario's and the trainer's."""
 
+HARMLESS = {
+    "name", "data", "timeout_s", "max_failures", "min_workers", "cpus_per_worker", "pace", "preemption_check_every",
+    "resize_interval_s",
+}  # fmt: skip
+"""Trainer settings that change nothing in a training that nothing disturbs."""
+
 FLAGS = {
     "--json", "--control", "--no-control", "--dry-run", "--resume", "--share", "--no-share", "--quiet",
 }  # fmt: skip
@@ -95,9 +101,8 @@ class Request:
     @property
     def workload_key(self) -> str:
         """The same for two requests whose runs without a fault train alike, whatever their time-outs and budgets."""
-        same = {**dict.fromkeys(("name", "data"), ""), "timeout_s": 1800, "max_failures": 0, "min_workers": 0}
-        same |= {"cpus_per_worker": 1, "pace": 0.0, "preemption_check_every": 0, "resize_interval_s": 60.0}
-        return _digest(dataclasses.replace(self.config, **same), self.shape.per_node)  # type: ignore[arg-type]
+        told = dataclasses.asdict(self.config)
+        return _digest([(name, value) for name, value in told.items() if name not in HARMLESS], self.shape.per_node)
 
     @property
     def cluster_key(self) -> str:

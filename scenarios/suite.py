@@ -17,7 +17,7 @@ from rich.text import Text
 
 from chaos.exits import ExitCode, UsageError, worst
 from chaos.history import NAME as HISTORY
-from chaos.history import History
+from chaos.history import Event, History
 from chaos.ledger import NAME as LEDGER
 from chaos.ledger import Account
 from chaos.process import current
@@ -132,7 +132,7 @@ class SuiteRun:
                 interrupt_by_signals()
                 self.members[request.scenario.name] = found = self._member(request)
                 self._store()
-                if found.exit_code == ExitCode.ABORTED:
+                if self._interrupted or found.exit_code == ExitCode.ABORTED:
                     break
         except KeyboardInterrupt:
             self._interrupted = True  # between two members, or while one is judged
@@ -165,6 +165,7 @@ class SuiteRun:
         if isinstance(outcome, ExitCode):
             return without_verdict(request, outcome, "the run could not be stored or judged")
         summary, directory = outcome
+        self._interrupted |= first_event(directory, "run.aborted") is not None  # whatever its exit code tells
         if self.share and shared is None and is_sound_control(directory):
             self._controls[request.workload_key] = directory.name
         return member(summary, directory)
@@ -304,10 +305,14 @@ def without_verdict(request: Request, code: ExitCode, reason: str, verdict: str 
     )
 
 
+def first_event(directory: Path, kind: str) -> Event | None:
+    """The first event of a kind in a stored history; None where there is none, or no history."""
+    return History.load(directory).first(kind) if (directory / HISTORY).exists() else None
+
+
 def is_sound_control(directory: Path) -> bool:
     """Whether a run has a control run that may serve for others: only one that ended well."""
-    control = directory / "control"
-    ended = History.load(control).first("workload.exit") if (control / HISTORY).exists() else None
+    ended = first_event(directory / "control", "workload.exit")
     return ended is not None and ended.data.get("code") == 0
 
 

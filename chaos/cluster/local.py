@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from chaos.agent.plan import NODE
 from chaos.ledger import Ledger
-from chaos.process import MARKER, Identity, carries_marker, holds_file_below, name_of, pids, session_of
+from chaos.process import MARKER, Identity, name_of, ours, session_of
 
 START_TIMEOUT_S = 120.0
 PROBE_TIMEOUT_S = 30.0
@@ -70,11 +70,11 @@ class Node:
         return self.folder.with_name(f"{self.folder.name}.log")
 
     def processes(self) -> list[Identity]:
-        """Its live processes: those of its session that carry the run's marker or hold a file of its workspace."""
+        """Its live processes: those of the run's that are in its session."""
         assert self.starter is not None
-        run_id, session = self.workspace.name, self.starter.pid
-        alive = (identity for pid in pids() if session_of(pid) == session and (identity := Identity.of(pid)))
-        return [p for p in alive if carries_marker(p.pid, run_id) or holds_file_below(p.pid, self.workspace)]
+        session = self.starter.pid
+        found = ours(self.workspace.name, frozenset([session]), self.workspace)
+        return [process for process in found if session_of(process.pid) == session]
 
 
 @dataclass

@@ -30,14 +30,19 @@ class Freeze(Attack):
 
     def attack(self, victim: Identity, scene: Scene) -> Generator[float]:
         """Stop, confirm, wait, continue."""
-        try:
-            yield from stop(victim)
-            scene.release()
-            if victim.stopped():
-                scene.confirm(f"process {victim.pid} is stopped (state T)")
-            yield self.seconds
-        finally:
-            victim.send(signal.SIGCONT)
+        return hold(victim, self.seconds, scene, f"process {victim.pid}")
+
+
+def hold(process: Identity, seconds: float, scene: Scene, told: str) -> Generator[float]:
+    """Keep a process stopped for so many seconds, then let it go on, whatever happens; ``told``: how to call it."""
+    try:
+        yield from stop(process)
+        scene.release()
+        if process.stopped():
+            scene.confirm(f"{told} is stopped (state T)")
+        yield seconds
+    finally:
+        process.send(signal.SIGCONT)
 
 
 def stop(victim: Identity) -> Iterator[float]:

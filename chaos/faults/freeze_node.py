@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Generator
 from dataclasses import dataclass
 
 from chaos.faults.base import Attack, Scene, register
-from chaos.faults.freeze import stop
+from chaos.faults.freeze import hold
 from chaos.process import Identity
 
 
@@ -30,17 +29,8 @@ class Frozen(Attack):
 
     def attack(self, victim: Identity, scene: Scene) -> Generator[float]:
         """Stop, confirm, wait, continue."""
-        raylet = scene.nodes.raylet(scene.node)
-        if raylet is None:
-            return
-        try:
-            yield from stop(raylet)
-            scene.release()
-            if raylet.stopped():
-                scene.confirm(f"raylet {raylet.pid} of node {scene.node} is stopped (state T)")
-            yield self.seconds
-        finally:
-            raylet.send(signal.SIGCONT)
+        if raylet := scene.nodes.raylet(scene.node):
+            yield from hold(raylet, self.seconds, scene, f"raylet {raylet.pid} of node {scene.node}")
 
 
 @register

@@ -12,6 +12,7 @@ from chaos.targets import Rank
 from chaos.triggers import Trigger, at_step, in_phase
 from metrics.expectations import UNDISTURBED
 from scenarios.library.hangs import SHORT
+from scenarios.library.workers import lasting
 from scenarios.scenario import Inject, Scenario, register
 
 
@@ -24,7 +25,7 @@ STRAGGLER = register(
     Scenario(
         name="straggler",
         title="A worker is slowed down, stopped half of the time: slower, and no restart.",
-        inject=lambda shape: (Arming(Straggler(seconds=shape.seconds), at_step(shape.step), Rank(shape.rank)),),
+        inject=lasting(Straggler),
         expects=UNDISTURBED,
         shape=dataclasses.replace(SHORT, steps=200, checkpoint_every=50, step=20),
         settings={"corpus_bytes": 700_000},
@@ -82,7 +83,7 @@ GIL_CALL = register(
     Scenario(
         name="gil-call",
         title="A healthy native call keeps the interpreter lock of one worker for a while: no restart.",
-        inject=lambda shape: (Arming(GilCall(seconds=shape.seconds), at_step(shape.step), Rank(shape.rank)),),
+        inject=lasting(GilCall),
         expects=UNDISTURBED,
         shape=SHORT,
     )

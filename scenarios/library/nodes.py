@@ -25,7 +25,7 @@ from metrics.expectations import (
     recovers,
     restarts,
 )
-from scenarios.library.workers import once
+from scenarios.library.workers import lasting, once
 from scenarios.scenario import Scenario, Shape, register
 
 FIXED = Shape(cpus_per_worker=2, preemption_poll_s=0.5)
@@ -105,7 +105,7 @@ FREEZE_NODE_SHORT = register(
     Scenario(
         name="freeze-node-short",
         title="A node's raylet freezes for less than the health check waits: no restart.",
-        inject=lambda shape: (Arming(PauseNode(seconds=shape.seconds), at_step(shape.step), Rank(shape.rank)),),
+        inject=lasting(PauseNode),
         expects=UNDISTURBED,
         shape=dataclasses.replace(FIXED, seconds=2.5),
         settings={"pace": 0.2},
@@ -117,7 +117,7 @@ FREEZE_NODE_LONG = register(
     Scenario(
         name="freeze-node-long",
         title="A raylet freezes until it is given up: one restart, never two groups alive.",
-        inject=lambda shape: (Arming(FreezeNode(seconds=shape.seconds), at_step(shape.step), Rank(shape.rank)),),
+        inject=lasting(FreezeNode),
         expects=HEALTHY.but(restarts(times=1)) & never_two_groups() & notices(within=60),
         shape=dataclasses.replace(SPARE, seconds=25.0, steps=60),
         settings={"pace": 0.5},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from chaos.faults.abort import Abort
 from chaos.faults.async_exception import AsyncException
 from chaos.faults.base import Fault
@@ -19,6 +21,11 @@ from scenarios.scenario import Inject, Scenario, Shape, register
 def once(fault: Fault) -> Inject:
     """That fault, once, on the rank and right after the step of the shape."""
     return lambda shape: (Arming(fault, at_step(shape.step), Rank(shape.rank)),)
+
+
+def lasting(fault: Callable[..., Fault]) -> Inject:
+    """The same for a fault that lasts, for as many seconds as the shape says."""
+    return lambda shape: once(fault(seconds=shape.seconds))(shape)
 
 
 def again_and_again(shape: Shape) -> tuple[Arming, ...]:

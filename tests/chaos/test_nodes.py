@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from chaos import process as processes
 from chaos.agent.plan import NODE
 from chaos.cluster import local
 from chaos.cluster.local import ClusterFailed, Node
@@ -182,9 +183,9 @@ def test_what_survives_is_an_error_and_the_node_is_not_lost(cluster, inhabited, 
 
 def test_a_pid_that_changes_hands_after_the_look_is_not_killed(cluster, inhabited, monkeypatch) -> None:
     """The identity is taken before the proof, so what is signalled is never younger than what was proven."""
-    order, identity, proof = [], Identity.of, local.carries_marker
+    order, identity, proof = [], Identity.of, processes.carries_marker
     monkeypatch.setattr(Identity, "of", lambda pid: order.append(("identity", pid)) or identity(pid))
-    monkeypatch.setattr(local, "carries_marker", lambda pid, run: order.append(("proof", pid)) or proof(pid, run))
+    monkeypatch.setattr(processes, "carries_marker", lambda pid, run: order.append(("proof", pid)) or proof(pid, run))
     assert inhabited[1] in cluster.node("w0").processes()
     assert order.index(("identity", inhabited[1].pid)) < order.index(("proof", inhabited[1].pid))
 

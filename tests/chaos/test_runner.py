@@ -285,6 +285,19 @@ def test_an_interrupted_run_ends_its_driver_and_asks_nobody_what_is_left(conduct
     assert of_kind("residue.checked") == []
 
 
+def test_nothing_of_the_run_goes_on_when_the_healing_of_an_attack_fails(conduct, of_kind, monkeypatch) -> None:
+    run = conduct()
+    closed = []
+    monkeypatch.setattr(run._attacks, "close", lambda: 1 / 0)
+    monkeypatch.setattr(run._eyes, "close", lambda: closed.append("eyes"))
+    run.writer.observe(lambda event: 1 / 0 if event.kind == "step.end" else None)
+    with pytest.raises(ZeroDivisionError):
+        run.run()
+    assert run.driver.returncode == -9
+    assert closed == ["eyes"]
+    assert run.watch._exits.workers == []
+
+
 def test_a_training_script_that_cannot_be_started_is_an_error(conduct, of_kind, tmp_path) -> None:
     run = conduct()
     run.workload = Workload((str(tmp_path / "nowhere"),), {}, workers=1, steps=1)

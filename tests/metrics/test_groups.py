@@ -86,6 +86,7 @@ BLIND = [
     (TWICE.drop("attempt.start", attempt=2), "the start of attempt 2 was not recorded"),
     (healthy().drop("worker.start"), "there were no two groups"),
     (healthy().drop("step.end"), "no step was seen"),
+    (healthy().drop("step.end", attempt=0), "no step of an older group was seen"),
 ]
 
 

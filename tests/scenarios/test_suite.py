@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from chaos.exits import ExitCode, UsageError
+from chaos.history import HistoryWriter
 from chaos.watch import Interrupted
 from scenarios import suite
 from scenarios.scenario import Scenario, find
@@ -113,6 +114,20 @@ def test_an_interruption_between_members_or_in_the_judging_is_recorded_and_ends_
     assert run(runner).exit_code == ABORTED
     assert [m["exit_code"] for m in stored(place)["members"]] == list(before)
     assert {bed.key for bed in runner.beds} == {""}  # ended
+
+
+def test_an_interruption_of_a_member_that_could_not_be_healed_ends_the_suite_too(run, place):
+    class Unhealed(Runner):
+        def __call__(self, request, pool=None):
+            found, directory = super().__call__(request, pool)
+            writer = HistoryWriter(directory)
+            writer.emit("run.aborted", data={"reason": "SIGINT"})
+            writer.close()
+            return found, directory
+
+    runner = Unhealed(ExitCode.NOT_HEALED)
+    assert run(runner).exit_code == ExitCode.NOT_HEALED
+    assert len(runner.requests) == len(stored(place)["members"]) == 1
 
 
 def test_from_the_first_member_on_a_signal_is_an_interruption_and_at_the_end_it_is_not(run):
