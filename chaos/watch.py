@@ -169,8 +169,10 @@ class Watch:
 
     def close(self) -> None:
         """Take in the latest events and let go of the workers; ``look`` still works."""
-        self.look(0)
-        self._exits.close()
+        try:
+            self.look(0)
+        finally:
+            self._exits.close()
 
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
