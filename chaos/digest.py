@@ -6,7 +6,7 @@ live tensors in a worker and over the pieces of a checkpoint on disk, so that th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import blake3
@@ -18,10 +18,22 @@ LENGTH = 16
 def tensor_digest(name: str, shape: Sequence[int], offsets: Sequence[int], piece: torch.Tensor) -> str:
     """Hex digest of one piece of a tensor: ``shape`` is the whole tensor's, ``offsets`` where the piece begins."""
     local = piece.detach().cpu().contiguous()
-    head = f"{name}|{local.dtype}|{tuple(shape)}|{tuple(offsets)}|{tuple(local.shape)}|"
-    hasher = blake3.blake3(head.encode())
-    if local.numel():
-        hasher.update(local.reshape(-1).view(torch.uint8).numpy().data)
+    numbers = [local.reshape(-1).view(torch.uint8).numpy().data] if local.numel() else []
+    return numbers_digest(name, local.dtype, shape, offsets, local.shape, numbers)
+
+
+def numbers_digest(
+    name: str,
+    dtype: torch.dtype,
+    shape: Sequence[int],
+    offsets: Sequence[int],
+    sizes: Sequence[int],
+    numbers: Iterable[memoryview],
+) -> str:
+    """The same of a piece of these sizes whose numbers come as bytes, part by part, in the order of its dimensions."""
+    hasher = blake3.blake3(f"{name}|{dtype}|{tuple(shape)}|{tuple(offsets)}|{tuple(sizes)}|".encode())
+    for part in numbers:
+        hasher.update(part)
     return hasher.hexdigest(length=LENGTH)
 
 

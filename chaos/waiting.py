@@ -12,8 +12,11 @@ import psutil
 from chaos.history import Event, HistoryWriter
 from chaos.watch import Watch
 
-ENDS_S = 60.0
+ENDS_S = 30.0
 """How long a training script may take to end after SIGINT before it is killed."""
+
+NOTICES_S = 60.0
+"""How long the controller may take to notice that its group is gone, before the look at its waiting begins anyway."""
 
 
 @dataclass
@@ -23,6 +26,7 @@ class Waiting:
     writer: HistoryWriter
     controller: int = 0
     changes: int = 0
+    state: str = ""
 
     def __call__(self, event: Event) -> None:
         """Take in an event."""
@@ -30,12 +34,16 @@ class Waiting:
             self.controller = event.pid
         elif event.kind == "controller.state":
             self.changes += 1
+            self.state = event.data["to"]
 
     def measure(self, watch: Watch, seconds: float) -> None:
         """Look on for so many seconds; record the controller's share of one core, and its changes of state.
 
+        The look begins when the controller has left RUNNING: until then it has not noticed that it must wait.
         The share is None when the controller is gone, or the look was cut short.
         """
+        limit = time.monotonic() + NOTICES_S
+        watch.until(lambda: self.state != "RUNNING" or time.monotonic() > limit)
         changes, begin = self.changes, time.monotonic()
         before = self._cpu_s()
         whole = watch.until(lambda: time.monotonic() - begin >= seconds)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from chaos.exits import ExitCode, UsageError
-from chaos.targets import NoTarget
+from scenarios.group import Group
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,34 +48,13 @@ Examples:
 """
 
 
-class Group(click.Group):
-    """Commands whose mistakes of the user's are one line and exit code 64."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command and exit with its code."""
-        try:
-            code = super().main(*args, **{**kwargs, "standalone_mode": False})
-        except click.exceptions.Exit as error:
-            code = error.exit_code
-        except click.exceptions.NoArgsIsHelpError as error:
-            click.echo(error.format_message())
-            code = ExitCode.PASS
-        except click.ClickException as error:
-            click.echo(f"aftershock: {error.format_message()}", err=True)
-            code = ExitCode.USAGE
-        except UsageError as error:
-            click.echo(f"aftershock: {error}", err=True)
-            code = ExitCode.USAGE
-        except NoTarget as error:
-            click.echo(f"aftershock: {error}", err=True)
-            code = ExitCode.NOT_INJECTED
-        except (click.Abort, KeyboardInterrupt):
-            click.echo("aftershock: interrupted", err=True)
-            code = ExitCode.ABORTED
-        except Exception as error:
-            click.echo(f"{traceback.format_exc()}aftershock: a defect of the harness: {error!r}", err=True)
-            code = ExitCode.BUG
-        sys.exit(int(code or 0))
+VERIFY_EXAMPLES = """\b
+Examples:
+  aftershock verify runs/<run>/storage/<experiment>/checkpoint_<n>
+  aftershock verify /data/step_9000 --world-sizes 16 --json
+  aftershock verify /data/step_9000 --record step_9000.json
+  aftershock verify /copy/step_9000 --against step_9000.json
+"""
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -220,6 +197,40 @@ def analyze(directory: Path, expect: str, as_json: bool) -> int:
     summary = _judge(directory, fresh=False, expect=expect)
     _tell(summary, directory, as_json)
     return summary.exit_code
+
+
+@cli.command(epilog=VERIFY_EXAMPLES)
+@click.argument("folder", metavar="CHECKPOINT", type=click.Path(path_type=Path))
+@click.option(
+    "--world-sizes",
+    "worlds",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Largest group whose loading is tried.",
+)
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Digests to compare with.  [default: those of the run it lies in]",
+)
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FILE", help="Write the digests of a sound checkpoint."
+)
+@click.option("--strict", is_flag=True, help="Digests that nobody recorded make the verdict unknown.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def verify(as_json: bool, **values: Any) -> int:
+    """Verify a CHECKPOINT of torch.distributed.checkpoint from its files alone; nothing in it is executed."""
+    from scenarios import verification
+
+    asked = verification.Asked(**values)
+    found, seconds = verification.run(asked, _console(stderr=True))
+    if as_json:
+        click.echo(json.dumps(verification.told(asked, found, seconds), indent=1))
+    else:
+        verification.show(asked, found, seconds, _console())
+    return verification.exit_code(found, asked.strict)
 
 
 @cli.command(name="list", epilog=LIST_EXAMPLES)

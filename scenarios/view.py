@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
@@ -125,7 +126,7 @@ def show(summary: Summary, directory: Path, console: Console) -> None:
         console.print(_recovery_table(recovery))
         console.print(_recovery_line(recovery), highlight=False, soft_wrap=True)
     console.print()
-    console.print(_check_table(summary))
+    console.print(finding_table([(c.name, c.verdict, c.seen, c.expected, c.where) for c in summary.checks]))
     t = summary.time
     console.print(
         f"time     {t.wall_s:.1f} s: cluster start {t.cluster_start_s:.1f}, training and recovery {t.workload_s:.1f}, "
@@ -172,17 +173,16 @@ def _recovery_line(recovery: RecoveryRecord) -> str:
     )
 
 
-def _check_table(summary: Summary) -> Table:
+def finding_table(findings: Iterable[tuple[str, str, str, str, str]]) -> Table:
+    """A table of checks: name, verdict, what was seen, what was expected, where to look."""
     table = Table(box=None, padding=(0, 2, 0, 0), width=WIDTH)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("seen", ratio=1)
-    for check in summary.checks:
-        colour = COLOURS[check.verdict]
-        seen = check.seen
-        if check.verdict in ("fail", "unknown"):
-            seen += f"\nexpected: {check.expected}\nsee {check.where}"
-        table.add_row(check.name, Text(check.verdict, style=colour), Text(seen))
+    for name, verdict, seen, expected, where in findings:
+        if verdict in ("fail", "unknown"):
+            seen += f"\nexpected: {expected}" + (f"\nsee {where}" if where else "")
+        table.add_row(name, Text(verdict, style=COLOURS[verdict]), Text(seen))
     return table
 
 

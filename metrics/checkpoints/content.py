@@ -8,8 +8,9 @@ from pathlib import Path
 
 from chaos.history import Event, History
 from metrics.attempts import Attempt, commits_before
-from metrics.checkpoints.dcp import BadCheckpoint, Piece, pieces
+from metrics.checkpoints.dcp import BadCheckpoint, Stored
 from metrics.checkpoints.resharded import Parts, expected_parts
+from metrics.checkpoints.scan import Looked, pieces
 from metrics.checkpoints.values import STAMP
 from metrics.recovery import cut_short
 from metrics.verdict import Case, Finding, Verdict
@@ -165,21 +166,23 @@ def storage_of(directory: Path, history: History) -> Path | None:
 def _compare(folder: Path, commit: Event, parts: Parts) -> str:
     """What is wrong with a stored checkpoint, as a sentence; empty when nothing is."""
     try:
-        found = list(pieces(folder))
+        found = pieces(folder)
+        stamps = _stamps(folder, found)
     except BadCheckpoint as error:
         return str(error)
-    digests = {piece.key: piece.digest for piece in found}
+    digests = {piece.place.key: piece.digest for piece in found}
     if lacking := sorted(parts.keys() - digests.keys()):
         return f"{folder.name} lacks {len(lacking)} pieces that were saved, first {lacking[0]}"
     if odd := sorted(key for key, digest in digests.items() if parts.get(key) != digest):
         return f"{folder.name}: {len(odd)} pieces differ from what was saved, first {odd[0]}"
-    return _stamped(folder, commit.step or 0, found)
-
-
-def _stamped(folder: Path, step: int, found: list[Piece]) -> str:
-    """Every shard file must carry the step of this save."""
-    stamps = {piece.file: int(piece.value) for piece in found if piece.key.startswith(STAMP)}
-    for file in sorted({piece.file for piece in found}):
-        if stamps.get(file) != step:
-            return f"{folder.name}/{file} carries the stamp of step {stamps.get(file)}, not {step}"
+    for file in sorted({piece.place.file for piece in found}):
+        if stamps.get(file) != commit.step:
+            return f"{folder.name}/{file} carries the stamp of step {stamps.get(file)}, not {commit.step}"
     return ""
+
+
+def _stamps(folder: Path, found: list[Looked]) -> dict[str, int]:
+    """The step that each shard file carries."""
+    stored = Stored(folder)
+    stamps = [piece.place for piece in found if piece.place.name.startswith(STAMP)]
+    return {place.file: int(stored.value(place.name)) for place in stamps}

@@ -1,7 +1,7 @@
 """Reading a checkpoint of torch.distributed.checkpoint from its files, without executing anything in it.
 
-``.metadata`` is a pickle: it is read with an allow-list of the classes that torch itself puts there. Pieces are read
-one at a time, each with ``weights_only``: as they lie there by ``pieces``, put together again by ``Stored``.
+``.metadata`` is a pickle: it is read with an allow-list of the classes that torch itself puts there. Values are read
+one at a time, each with ``weights_only``, and put together of their pieces.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import io
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,12 @@ class BadCheckpoint(Exception):
     """The files are no complete, readable checkpoint; the message names the file and what is wrong with it."""
 
 
-class _Careful(pickle.Unpickler):
+class _Careful(pickle._Unpickler):
+    """Looks up only what is allowed.
+
+    The unpickler in Python, for the one in C reserves whatever memory a hostile pickle claims to need.
+    """
+
     def find_class(self, module: str, name: str) -> Any:
         import torch
 
@@ -74,32 +78,8 @@ def read_metadata(folder: Path) -> Metadata:
     return found
 
 
-@dataclass(frozen=True)
-class Piece:
-    """One stored piece: its key as in records, the file it lies in, its digest, and its value if it is small."""
-
-    key: str
-    file: str
-    digest: str
-    value: Any
-
-
-def pieces(folder: Path) -> Iterator[Piece]:
-    """Every piece of a checkpoint, decoded one at a time.
-
-    Raises BadCheckpoint when a file is missing or cut, or a piece cannot be decoded.
-    """
-    metadata = read_metadata(folder)
-    with _coherent(folder):
-        places = sorted((metadata.storage_data or {}).items(), key=lambda item: _place(item[1]))
-        for index, info in places:
-            piece = _piece(folder, index, info, metadata.state_dict_metadata[index.fqn])
-            if piece is not None:
-                yield piece
-
-
 @contextmanager
-def _coherent(folder: Path) -> Iterator[None]:
+def coherent(folder: Path) -> Iterator[None]:
     """What goes wrong within, by what the metadata say, is the checkpoint's fault."""
     try:
         yield
@@ -119,7 +99,7 @@ class Stored:
         self.folder = folder
         metadata = read_metadata(folder)
         self._places: dict[str, list[tuple[Any, Any]]] = {}
-        with _coherent(folder):
+        with coherent(folder):
             self._described = dict(metadata.state_dict_metadata)
             for index, info in (metadata.storage_data or {}).items():
                 self._places.setdefault(index.fqn, []).append((index, info))
@@ -129,14 +109,14 @@ class Stored:
     @property
     def names(self) -> list[str]:
         """Names of all values, sorted."""
-        with _coherent(self.folder):
+        with coherent(self.folder):
             return sorted(self._described)
 
     def value(self, name: str) -> Any:
         """One value: a tensor, put together of all its pieces, or a plain value."""
         from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-        with _coherent(self.folder):
+        with coherent(self.folder):
             described = self._described[name]
             found = [(index, _read(self.folder, index, info)) for index, info in self._places.get(name, ())]
             if isinstance(described, TensorStorageMetadata):
@@ -166,23 +146,6 @@ def _whole(file: Path, name: str, described: Any, pieces: list[tuple[tuple[int, 
     return whole
 
 
-def _piece(folder: Path, index: Any, info: Any, described: Any) -> Piece | None:
-    """One piece, read and decoded; None for the empty shard of a tensor that is not empty."""
-    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-
-    from chaos.digest import piece_key, tensor_digest, value_digest
-
-    value = _read(folder, index, info)
-    if not isinstance(described, TensorStorageMetadata):
-        return Piece(index.fqn, info.relative_path, value_digest(index.fqn, value), value)
-    if not value.numel() and described.size.numel():
-        return None
-    offsets = _offsets(index, described)
-    digest = tensor_digest(index.fqn, tuple(described.size), offsets, value)
-    small = value if value.numel() <= 16 else None
-    return Piece(piece_key(index.fqn, offsets), info.relative_path, digest, small)
-
-
 def _offsets(index: Any, described: Any) -> tuple[int, ...]:
     """Where a piece begins in its tensor; one without offsets is the whole of it."""
     return tuple(index.offset) if index.offset is not None else (0,) * len(described.size)
@@ -196,10 +159,6 @@ def _read(folder: Path, index: Any, info: Any) -> Any:
     if info.offset < 0 or info.length < 0:
         raise BadCheckpoint(f"{folder / METADATA} places {index.fqn} at {info.offset}, {info.length} bytes long")
     return _decode(file, info.offset, info.length, index.fqn)
-
-
-def _place(info: Any) -> tuple[str, int]:
-    return str(info.relative_path), int(info.offset)
 
 
 def _decode(file: Path, offset: int, length: int, name: str) -> Any:

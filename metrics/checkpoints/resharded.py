@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metrics.checkpoints.dcp import Stored, pieces
+from metrics.checkpoints.dcp import Stored
+from metrics.checkpoints.scan import pieces
 from metrics.checkpoints.values import STAMP
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def expected_parts(folder: Path, saved: Parts, told: Iterable[str]) -> Parts:
     if not cut:
         return found
     stored = Stored(folder)
-    on_disk = {piece.key: piece.digest for piece in pieces(folder)}
+    on_disk = {piece.place.key: piece.digest for piece in pieces(folder)}
     for name in cut:
         keys = [key for key in saved if _name(key) == name]
         sound = all(saved[key] is not None and saved[key] == on_disk.get(key) for key in keys)

@@ -110,7 +110,7 @@ BELOW_MINIMUM = register(
         settings={"pace": 0.5},
         recovers=False,
         control=False,
-        waits_s=45.0,
+        waits_s=30.0,
         node_environment=quick_health,
     )
 )

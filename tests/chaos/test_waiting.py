@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import time
@@ -86,7 +87,7 @@ def test_the_changes_of_state_are_those_of_the_time_of_the_look(
 ) -> None:
     begun(spawn())
     for _ in range(3):
-        writer.append(event("controller.state", data={"to": "RUNNING"}))
+        writer.append(event("controller.state", data={"to": "SCHEDULING"}))
     changes = iter(range(2))
 
     def tick():
@@ -97,6 +98,28 @@ def test_the_changes_of_state_are_those_of_the_time_of_the_look(
     watch.ticks = (tick,)
     waiting.measure(watch, 0.2)
     assert probe(told)["states"] == 2
+
+
+def test_the_look_begins_when_the_controller_has_noticed(waiting, watch, begun, spawn, writer, event, told) -> None:
+    begun(spawn())
+    writer.append(event("controller.state", data={"from": "SCHEDULING", "to": "RUNNING"}))
+    notice = event("controller.state", data={"from": "RUNNING", "to": "RESTARTING"})
+    looks = itertools.count()
+    watch.ticks = (lambda: writer.append(notice) if next(looks) == 5 else None,)
+    waiting.measure(watch, 0.1)
+    kinds = [one.data.get("to", one.kind) for one in told]
+    assert kinds.index("RESTARTING") < kinds.index("probe.waiting")
+    assert probe(told)["states"] == 0
+
+
+def test_a_controller_that_never_notices_is_looked_at_all_the_same(
+    waiting, watch, begun, spawn, writer, event, told, monkeypatch
+) -> None:
+    monkeypatch.setattr(waiting_module, "NOTICES_S", 0.1)
+    begun(spawn())
+    writer.append(event("controller.state", data={"from": "SCHEDULING", "to": "RUNNING"}))
+    waiting.measure(watch, 0.1)
+    assert probe(told)["states"] == 0
 
 
 def test_a_controller_that_is_gone_has_no_share(waiting, watch, begun, spawn, told) -> None:

@@ -21,7 +21,8 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from chaos.digest import tree_digests
-from metrics.checkpoints.dcp import METADATA, BadCheckpoint, Stored, pieces, read_metadata
+from metrics.checkpoints.dcp import METADATA, BadCheckpoint, Stored, read_metadata
+from metrics.checkpoints.scan import pieces
 from tests.shards import held, save_values, whole
 from tests.shards import save as save_shards
 
@@ -49,7 +50,7 @@ def saved(tree, folder):
 
 
 def digests(folder):
-    return {piece.key: piece.digest for piece in pieces(folder)}
+    return {piece.place.key: piece.digest for piece in pieces(folder)}
 
 
 @pytest.fixture(scope="module")
@@ -67,17 +68,9 @@ def test_the_stored_pieces_are_those_that_were_saved(original) -> None:
     assert digests(original) == tree_digests(TREE)
 
 
-def test_small_pieces_carry_their_value_and_large_ones_do_not(original) -> None:
-    found = {piece.key: piece for piece in pieces(original)}
-    assert int(found["stamp.rank0@0"].value) == 7
-    assert found["progress.step"].value == 7
-    assert found["model.weight@0,0"].value is None
-    assert {piece.file for piece in found.values()} == {SHARD}
-
-
 def test_reading_does_not_change_the_checkpoint(checkpoint) -> None:
     before = {file.name: file.read_bytes() for file in checkpoint.iterdir()}
-    list(pieces(checkpoint))
+    pieces(checkpoint)
     assert {file.name: file.read_bytes() for file in checkpoint.iterdir()} == before
 
 
@@ -119,28 +112,28 @@ def test_a_flipped_bit_changes_exactly_its_piece_or_is_refused(checkpoint, name,
 def test_a_shard_cut_short_is_refused_by_name(checkpoint, share) -> None:
     shard = checkpoint / SHARD
     os.truncate(shard, int(shard.stat().st_size * share))
-    with pytest.raises(BadCheckpoint, match=rf"{shard} is cut short"):
-        list(pieces(checkpoint))
+    with pytest.raises(BadCheckpoint, match=rf"{shard}: .*cut short"):
+        pieces(checkpoint)
 
 
 def test_a_missing_shard_is_refused_by_name(checkpoint) -> None:
     (checkpoint / SHARD).unlink()
-    with pytest.raises(BadCheckpoint, match=f"{checkpoint / SHARD} is missing"):
-        list(pieces(checkpoint))
+    with pytest.raises(BadCheckpoint, match=f"{checkpoint / SHARD}: .*missing"):
+        pieces(checkpoint)
 
 
 def test_a_shard_of_zeros_is_refused_by_name(checkpoint) -> None:
     shard = checkpoint / SHARD
     shard.write_bytes(bytes(shard.stat().st_size))
-    with pytest.raises(BadCheckpoint, match=f"{shard}: .* cannot be decoded"):
-        list(pieces(checkpoint))
+    with pytest.raises(BadCheckpoint, match=f"{shard}: .* cannot be"):
+        pieces(checkpoint)
 
 
 @pytest.mark.parametrize("text", [b"", b"garbage", b"\x80\x04", pickle.dumps({"a": 1}), pickle.dumps(None)])
 def test_foreign_metadata_are_refused_by_name(checkpoint, text) -> None:
     (checkpoint / METADATA).write_bytes(text)
     with pytest.raises(BadCheckpoint, match=str(checkpoint / METADATA)):
-        list(pieces(checkpoint))
+        pieces(checkpoint)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -148,20 +141,20 @@ def test_metadata_cut_short_are_refused_by_name(checkpoint, share) -> None:
     text = (checkpoint / METADATA).read_bytes()
     (checkpoint / METADATA).write_bytes(text[: int(len(text) * share)])
     with pytest.raises(BadCheckpoint, match=str(checkpoint / METADATA)):
-        list(pieces(checkpoint))
+        pieces(checkpoint)
 
 
 def test_missing_metadata_are_refused_by_name(checkpoint) -> None:
     (checkpoint / METADATA).unlink()
     with pytest.raises(BadCheckpoint, match=f"{checkpoint / METADATA} is missing"):
-        list(pieces(checkpoint))
+        pieces(checkpoint)
 
 
 def test_a_directory_in_the_place_of_metadata_is_refused(checkpoint) -> None:
     (checkpoint / METADATA).unlink()
     (checkpoint / METADATA).mkdir()
     with pytest.raises(BadCheckpoint, match=str(checkpoint / METADATA)):
-        list(pieces(checkpoint))
+        pieces(checkpoint)
 
 
 class Hostile:
@@ -177,14 +170,14 @@ class Hostile:
 def test_hostile_metadata_are_refused_and_not_executed(checkpoint, tmp_path) -> None:
     (checkpoint / METADATA).write_bytes(pickle.dumps(Hostile(tmp_path / "witness")))
     with pytest.raises(BadCheckpoint, match=r"posix\.system"):
-        list(pieces(checkpoint))
+        pieces(checkpoint)
     assert not (tmp_path / "witness").exists()
 
 
 def test_a_hostile_value_in_a_shard_is_refused_and_not_executed(tmp_path) -> None:
     folder = saved({"value": Hostile(tmp_path / "witness")}, tmp_path / "checkpoint")
-    with pytest.raises(BadCheckpoint, match="value cannot be decoded"):
-        list(pieces(folder))
+    with pytest.raises(BadCheckpoint, match=r"value: it asks for posix\.system"):
+        pieces(folder)
     assert not (tmp_path / "witness").exists()
 
 
@@ -271,7 +264,7 @@ def test_metadata_that_contradict_themselves_are_refused(checkpoint, spoilt) -> 
     metadata.storage_data = SPOILT[spoilt](metadata, MetadataIndex("model.weight", torch.Size([0, 0])))
     (checkpoint / METADATA).write_bytes(pickle.dumps(metadata))
     with pytest.raises(BadCheckpoint):
-        list(pieces(checkpoint))
+        pieces(checkpoint)
 
 
 # Whole values, put together again of what several ranks wrote
