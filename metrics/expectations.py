@@ -15,7 +15,7 @@ import functools
 from typing import Any
 
 from chaos.exits import UsageError
-from metrics import budgets, continuity, control, detection, groups, growth, layers, recovery, waiting
+from metrics import budgets, continuity, control, detection, goodput, groups, growth, layers, recovery, waiting
 from metrics.checkpoints import content
 from metrics.terms import TERMS as TERMS
 from metrics.terms import Bound, Quantity
@@ -27,7 +27,7 @@ from metrics.terms import term as _term
 SHOWN = 200
 """How much of a text that is not understood is repeated."""
 
-steps, within, times, by, cpu = (Quantity(name) for name in ("steps", "within", "times", "by", "cpu"))
+steps, within, times, by, cpu, share = map(Quantity, ("steps", "within", "times", "by", "cpu", "share"))
 
 
 @_term
@@ -109,6 +109,12 @@ def beats_defaults(times: float) -> list[NamedCheck]:
 def stays_flat(by: float = 0.25, files: float = 20.0) -> list[NamedCheck]:
     """Time and memory grow by no more than that share over all restarts, open files by so many each, processes not."""
     return [("growth", functools.partial(growth.check, by=by, files=files))]
+
+
+@_term
+def stays_productive(share: float) -> list[NamedCheck]:
+    """At least that share of the job's life goes into steps that are done for the first time."""
+    return [("goodput", functools.partial(goodput.check, share=share))]
 
 
 @_term

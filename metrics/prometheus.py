@@ -15,7 +15,7 @@ def write(summary: Summary, finished_s: float, path: Path) -> None:
 
 
 def registry(summary: Summary, finished_s: float) -> CollectorRegistry:
-    """The metrics of a run; labels are bounded: scenario, fault, phase, verdict, check, part."""
+    """The metrics of a run; labels are bounded: scenario, fault, phase, verdict, check, part, bucket."""
     made = CollectorRegistry()
     scenario = summary.scenario
 
@@ -44,4 +44,11 @@ def registry(summary: Summary, finished_s: float) -> CollectorRegistry:
     time = gauge("run_seconds", "Where the wall clock of the run went.", "part")
     for part in ("cluster_start", "workload", "control", "harness"):
         time.labels(scenario, part).set(getattr(summary.time, f"{part}_s"))
+    if summary.goodput:
+        gauge("goodput_ratio", "Productive time of the job / its wall clock (ETTR).").labels(scenario).set(
+            summary.goodput.share
+        )
+        job = gauge("job_seconds", "Where the life of the training script went.", "bucket")
+        for bucket, seconds in summary.goodput.seconds.items():
+            job.labels(scenario, bucket).set(seconds)
     return made

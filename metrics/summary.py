@@ -11,6 +11,7 @@ from chaos.history import Event, History
 from metrics.attempts import effective_steps
 from metrics.budgets import tally
 from metrics.continuity import sample_ids
+from metrics.goodput import goodput
 from metrics.recovery import RESOLUTION_S, Recovery, recoveries
 from metrics.verdict import Case, Finding, Judgement
 
@@ -70,6 +71,18 @@ class TimeRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.harness_s / self.wall_s if self.wall_s else 0.0
 
 
+class GoodputRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the life of the training script went; the buckets sum to ``wall_s``.
+
+    ``share``: productive time / wall-clock time (ETTR). ``rank_seconds_lost``: time that was not, times the ranks.
+    """
+
+    wall_s: float
+    share: float
+    rank_seconds_lost: float
+    seconds: dict[str, float]
+
+
 class CheckRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One check's answer."""
 
@@ -100,6 +113,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     recoveries: list[RecoveryRecord]
     checks: list[CheckRecord]
     time: TimeRecord
+    goodput: GoodputRecord | None
     repeat: str
     known_issue: str
     versions: dict[str, str]
@@ -125,9 +139,22 @@ def summarize(case: Case, judgement: Judgement) -> Summary:
         recoveries=[_recovery(case, recovery) for recovery in recoveries(case)],
         checks=[_check(finding) for finding in judgement.findings],
         time=time_record(case),
+        goodput=_goodput(case),
         repeat=record.command,
         known_issue=record.known_issue,
         versions=record.versions,
+    )
+
+
+def _goodput(case: Case) -> GoodputRecord | None:
+    found = goodput(case)
+    if found is None:
+        return None
+    return GoodputRecord(
+        wall_s=found.wall_ns / 1e9,
+        share=found.share,
+        rank_seconds_lost=found.rank_seconds_lost,
+        seconds=found.seconds,
     )
 
 

@@ -47,6 +47,7 @@ SIGNS = {
     "fails.error": "==",
     "names.error": "==",
     "beats_defaults.times": ">=",
+    "stays_productive.share": ">=",
     "resizes.worlds": "==",
     "preempts.times": "==",
 }

@@ -16,6 +16,7 @@ from rich.text import Text
 from chaos.healing import InPlace
 from chaos.history import Event
 from chaos.live import Live
+from metrics.goodput import told
 from metrics.recovery import PHASES
 from metrics.summary import RecoveryRecord, Summary
 from scenarios.doctor import Diagnosis
@@ -133,6 +134,8 @@ def show(summary: Summary, directory: Path, console: Console) -> None:
         f"control run {t.control_s:.1f}, harness {t.harness_s:.1f} ({t.harness_share:.1%})",
         highlight=False,
     )
+    if job := summary.goodput:
+        console.print(f"goodput  {job.share:.1%} of {job.wall_s:.1f} s: {told(job.seconds.items())}", highlight=False)
     colour = COLOURS[summary.verdict]
     console.print(Text.assemble("verdict  ", (summary.verdict, f"bold {colour}"), f": {summary.reason}"))
     if summary.known_issue:

@@ -44,9 +44,7 @@ def train(settings: dict[str, Any]) -> None:
     batches = micro_batches(config, state.samples)
     preemption = PreemptionWatch(config.preemption_check_every)
     while state.step < config.steps:
-        begun = time.monotonic()
         loss = train_step(config, state, batches, observer)
-        keep_pace(config, begun)
         if state.step % config.log_every == 0 or state.step == config.steps:
             log(config, state, loss)
         if preemption.calls_for_checkpoint(state.step) or save_is_due(config, state.step):
@@ -102,7 +100,7 @@ def train_step(
     The gradient is the mean over all micro-batches of the step: FSDP averages over the ranks, and within a rank each
     loss counts 1 / n, n being the micro-batches of a rank.
     """
-    world = dist.get_world_size()
+    begun, world = time.monotonic(), dist.get_world_size()
     slots = slots_of_step(config, state.samples, dist.get_rank(), world)
     weight = 1 / len(slots)
     total = torch.zeros((), dtype=torch.float64, device=state.randomness.device)
@@ -117,6 +115,7 @@ def train_step(
     mean = total / len(slots)
     observer.loss(mean.item())
     nn.utils.clip_grad_norm_(state.model.parameters(), config.clip_norm)
+    keep_pace(config, begun)
     state.step += 1
     state.samples += samples_per_step(config, world)
     state.optimizer.step()

@@ -31,6 +31,7 @@ class Session:
         self._firing = Firing(plan, writer, rank, attempt, lambda: self.step)
         self._counts: dict[int, int] = {}
         self._samples: list[list[int]] = []
+        self._samples_ns = 0
         self._loss: float | None = None
         self._data_begun = False
         self._restore: Restore | None = None
@@ -66,6 +67,7 @@ class Session:
         if not self._data_begun:
             self._data_begun = True
             self._writer.emit("data.begin")
+        self._samples_ns = self._samples_ns or time.time_ns()
         for i in ids:
             if self._samples and self._samples[-1][1] == i - 1:
                 self._samples[-1][1] = i
@@ -99,8 +101,10 @@ class Session:
         self._end_restore(exact=False)
         rate = optimizer.param_groups[0].get("lr")
         data = {"loss": self._loss, "lr": float(rate) if rate is not None else None, "samples": self._samples}
+        if self._samples_ns:
+            data["data_ns"] = self._samples_ns
         self._writer.emit("step.end", step=self.step, data=data)
-        self._samples, self._loss = [], None
+        self._samples, self._samples_ns, self._loss = [], 0, None
         if self._progress is not None:
             self._progress.tell(self.step)
         self._firing.begin_clock()

@@ -7,6 +7,7 @@ from pathlib import Path
 import jinja2
 
 from chaos.faults.base import all_faults
+from metrics.goodput import BUCKETS
 from metrics.recovery import PHASES
 from metrics.summary import Summary
 
@@ -19,5 +20,5 @@ def write(summary: Summary, path: Path) -> None:
     """Render the report of a run."""
     known = all_faults()
     faults = [known[name] for name in sorted({injection.fault for injection in summary.injections} & known.keys())]
-    page = _ENVIRONMENT.get_template("report.html.j2").render(s=summary, meaning=PHASES, faults=faults)
+    page = _ENVIRONMENT.get_template("report.html.j2").render(s=summary, meaning=PHASES, buckets=BUCKETS, faults=faults)
     path.write_text(page, encoding="utf-8")

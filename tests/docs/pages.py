@@ -91,6 +91,7 @@ def words() -> dict[str, Expectation]:
         "fails": {"error": "E"},
         "names": {"error": "E"},
         "beats_defaults": {"times": 2},
+        "stays_productive": {"share": 0.5},
         "resizes": {"worlds": "3, 2"},
         "preempts": {"times": 1},
         "reschedules": {"times": 2},

@@ -21,10 +21,11 @@ from chaos.timeouts import TIMEOUTS
 from chaos.triggers import Trigger
 from metrics import prometheus
 from metrics.expectations import HEALTHY, UNDISTURBED
+from metrics.goodput import BUCKETS
 from metrics.publish import ALWAYS
 from metrics.recovery import PHASES
 from metrics.summary import SCHEMA as SUMMARY_SCHEMA
-from metrics.summary import CheckRecord, InjectionRecord, PhaseTime, RecoveryRecord, Summary, TimeRecord
+from metrics.summary import CheckRecord, GoodputRecord, InjectionRecord, PhaseTime, RecoveryRecord, Summary, TimeRecord
 from metrics.verdict import Record
 from scenarios import suite
 from scenarios.cli import cli
@@ -71,10 +72,11 @@ def summary(**changes: Any) -> Summary:
     )  # fmt: skip
     check = CheckRecord(name="steps", verdict="pass", expected="a", seen="b", where="c", evidence={})
     time = TimeRecord(wall_s=10.0, cluster_start_s=1.0, workload_s=5.0, control_s=3.0, harness_s=1.0)
+    job = GoodputRecord(wall_s=9.0, share=0.5, rank_seconds_lost=9.0, seconds=dict.fromkeys(BUCKETS, 1.0))
     values: dict[str, Any] = dict(
         schema=1, run="r", scenario="kill-worker", title="t", verdict="pass", exit_code=0, reason="r", seed=0,
         workers=2, steps=10, expect="recovers()", restarts=1, injections=[], recoveries=[recovery], checks=[check],
-        time=time, repeat="c", known_issue="", versions={},
+        time=time, goodput=job, repeat="c", known_issue="", versions={},
     )  # fmt: skip
     return Summary(**{**values, **changes})
 
@@ -156,7 +158,7 @@ def test_the_labels_of_each_metric_are_those_of_the_registry() -> None:
     assert {s.name: set(s.labels) for s in samples()} == documented
 
 
-@pytest.mark.parametrize("label", ["verdict", "phase", "part"])
+@pytest.mark.parametrize("label", ["verdict", "phase", "part", "bucket"])
 def test_the_values_of_a_bounded_label_are_all_documented(label: str) -> None:
     row = next(row for row in tables(page("metrics.md"), "label") if bare(row["label"]) == label)
     assert set(QUOTED.findall(row["values"])) == {s.labels[label] for s in samples() if label in s.labels}

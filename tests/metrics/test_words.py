@@ -67,6 +67,12 @@ WORDS: dict[str, tuple[str, Run, Run, Run]] = {
         sampled(FLAT, files=[1200, 1300, 1400, 1500, 1600]),
         FLAT.drop("probe.resources"),
     ),
+    "stays_productive": (
+        "stays_productive(share=0.1)",
+        healthy(),
+        healthy().change("workload.start", wall_ns=1),
+        healthy().drop("workload.exit"),
+    ),
     "resizes": ("resizes(worlds='2, 2')", healthy(), healthy(kills=()), healthy().drop("worker.start")),
     "preempts": ("preempts(times=1)", preempted(healthy()), healthy(), healthy().drop("controller.state")),
     "never_two_groups": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
+import time
 
 import pytest
 import torch
@@ -118,13 +119,16 @@ def test_the_data_begin_with_the_first_samples(listen, seen) -> None:
 
 
 def test_samples_and_loss_belong_to_the_step_under_way(listen, seen) -> None:
-    me, trained = listen(), optimizer(lr=0.5)
+    me, trained, before = listen(), optimizer(lr=0.5), time.time_ns()
     me.samples([1, 2])
+    me.samples([])
     me.loss(0.25)
     step(trained)
     trained.param_groups[0]["lr"] = torch.tensor(0.125)
     step(trained)
-    assert [event.data for event in seen("step.end")] == [
+    ends = seen("step.end")
+    assert before <= ends[0].data.pop("data_ns") <= ends[0].wall_ns
+    assert [event.data for event in ends] == [
         {"loss": 0.25, "lr": 0.5, "samples": [[1, 2]]},
         {"loss": None, "lr": 0.125, "samples": []},
     ]
