@@ -16,7 +16,7 @@ from typing import Any
 
 from chaos.exits import UsageError
 from metrics import budgets, continuity, control, detection, goodput, groups, growth, layers, recovery, waiting
-from metrics.checkpoints import content
+from metrics.checkpoints import content, registry
 from metrics.terms import TERMS as TERMS
 from metrics.terms import Bound, Quantity
 from metrics.terms import Either as Either
@@ -74,8 +74,8 @@ def keeps_batch() -> list[NamedCheck]:
 
 @_term
 def keeps_checkpoints() -> list[NamedCheck]:
-    """The committed checkpoints that retention keeps are whole on disk."""
-    return [("checkpoints", content.check_stored)]
+    """The committed checkpoints that retention keeps are whole on disk, and in Ray's own record."""
+    return [("checkpoints", content.check_stored), ("snapshot", registry.check)]
 
 
 @_term

@@ -32,11 +32,15 @@ from torch.distributed.checkpoint import state_dict_saver
 
 from chaos.history import NAME, Event, History
 from chaos.timeouts import TIMEOUTS
+from metrics.checkpoints import registry
 from metrics.expectations import HEALTHY, Expectation, NamedCheck, parse
 from metrics.publish import ALWAYS
 from metrics.verdict import RECORD, Case, Judgement, Record, Verdict, judge
 from tests.shards import stored
 from tests.stories import BATCH, BEGIN_NS, EXPERIMENT, FIELDS, MS, Attempt, Hit, Teller, tree
+
+STORED = ("checkpoints", "snapshot")
+"""Checks that read the storage."""
 
 ENDLESS = 1000
 """Samples in an epoch that no run here comes to the end of."""
@@ -99,7 +103,7 @@ class Run:
     @property
     def names(self) -> list[str]:
         """Names of the checks that need no storage."""
-        return [name for name, _ in self.checks if name != "checkpoints"]
+        return [name for name, _ in self.checks if name not in STORED]
 
     def case(self, directory: Path = Path("nowhere"), unreadable: int = 0) -> Case:
         """As the checks see it, without touching a disk."""
@@ -109,7 +113,7 @@ class Run:
 
     def judged(self, *checks: NamedCheck) -> Judgement:
         """The judgement of the given checks, else of all that need no storage."""
-        return judge(self.case(), checks or [(name, check) for name, check in self.checks if name != "checkpoints"])
+        return judge(self.case(), checks or [(name, check) for name, check in self.checks if name not in STORED])
 
     def lines(self) -> list[bytes]:
         return [msgspec.json.encode(event) + b"\n" for event in self.events]
@@ -134,6 +138,13 @@ class Run:
         for commit in self.select("checkpoint.commit")[-self.record["keep"] :]:
             folder = directory / "storage" / EXPERIMENT / commit.data["checkpoint"]
             write_checkpoint(folder, commit.step or 0, sizes.get(commit.attempt, 0) if self.elastic else None)
+        names = [{"checkpoint_dir_name": commit.data["checkpoint"]} for commit in self.select("checkpoint.commit")]
+        record = {
+            "checkpoint_results": names[-self.record["keep"] :],
+            "latest_checkpoint_result": (names or [None])[-1],
+        }
+        (directory / "storage" / EXPERIMENT).mkdir(parents=True, exist_ok=True)
+        (directory / "storage" / EXPERIMENT / registry.FILE).write_bytes(msgspec.json.encode(record))
 
 
 def _changed(event: Event, changes: dict[str, Any]) -> Event:

@@ -121,7 +121,7 @@ def check_stored(case: Case) -> Finding:
         "checkpoints",
         "the checkpoints to keep, and no more, hold every piece with the digest taken at save",
     )
-    commits = [event for attempt in case.attempts for event in attempt.commits][-case.record.keep :]
+    commits = kept(case)
     if not commits:
         return Finding(name, Verdict.UNKNOWN, expected, "no checkpoint was committed")
     storage = storage_of(case.directory, case.history)
@@ -143,10 +143,22 @@ def check_stored(case: Case) -> Finding:
     if extra := sorted((present & committed) - {_name(commit) for commit in commits}):
         seen = f"{len(extra)} checkpoints beyond the {case.record.keep} to keep were not deleted, first {extra[0]}"
         return Finding(name, Verdict.FAIL, expected, seen, where=f"storage/{storage.name}", evidence={"extra": extra})
-    orphans = sorted(present - committed)
+    orphans = {orphan: _size(storage / orphan) for orphan in sorted(present - committed)}
     seen = f"{len(commits)} checkpoints, {total} pieces equal"
-    seen += f"; {len(orphans)} orphan{'s' if len(orphans) > 1 else ''} (saved, never committed)" if orphans else ""
+    if orphans:
+        word = "orphans" if len(orphans) > 1 else "orphan"
+        seen += f"; {len(orphans)} {word} (saved, never committed), {sum(orphans.values()) / 1e6:.1f} MB"
     return Finding(name, Verdict.PASS, expected, seen, where=f"storage/{storage.name}", evidence={"orphans": orphans})
+
+
+def kept(case: Case) -> list[Event]:
+    """The commits of the checkpoints that retention keeps, in order."""
+    return [event for attempt in case.attempts for event in attempt.commits][-case.record.keep :]
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all files below."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _name(commit: Event) -> str:

@@ -264,7 +264,8 @@ def test_a_directory_that_was_never_committed_is_an_orphan_not_a_failure(tmp_pat
     write_checkpoint(folder(tmp_path, 10), 10)
     finding = stored(healthy(), tmp_path)
     assert finding.verdict is Verdict.PASS
-    assert finding.evidence == {"orphans": [checkpoint_name(10)]}
+    (size,) = finding.evidence["orphans"].values()
+    assert finding.evidence == {"orphans": {checkpoint_name(10): size}}
 
 
 def test_a_checkpoint_that_is_gone_fails(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_a_healthy_recovery_is_asked_everything_that_makes_it_one() -> None:
         "steps",
         "samples",
         "checkpoints",
+        "snapshot",
         "trajectory",
         "control-state",
     ]
