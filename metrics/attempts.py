@@ -40,6 +40,14 @@ class Attempt:
         return min(done.values(), default=0)
 
     @property
+    def complete(self) -> dict[int, int]:
+        """When the slowest rank had completed each step that every rank completed (ns since the epoch), in order."""
+        ends: dict[int, list[int]] = defaultdict(list)
+        for event in (event for events in self.steps.values() for event in events):
+            ends[event.step or 0].append(event.wall_ns)
+        return {step: max(times) for step, times in sorted(ends.items()) if len(times) >= self.world_size > 0}
+
+    @property
     def resumed(self) -> int:
         """The step that the group went on from, the earliest of its ranks'; one not known counts as 0."""
         return min((steps or 0 for steps in self.resume_steps.values()), default=0)

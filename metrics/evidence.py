@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+import statistics
+from collections import Counter, defaultdict
 
 from chaos.agent.plan import Injection
-from chaos.history import Event
+from chaos.history import SCHEMA, Event
 from chaos.triggers import Moment
 from metrics.verdict import Case, Finding, Verdict, died_alone
+
+STEP_NS = 100_000_000
+"""How far the wall clock may be off its course before it counts as stepped; reading both clocks took up to 5 ms."""
 
 
 def check_fault(case: Case) -> Finding:
@@ -68,18 +72,41 @@ def check_residue(case: Case) -> Finding:
 
 
 def check_history(case: Case) -> Finding:
-    """The history is complete: every line readable, the beginning and the end there."""
-    name, expected = "history", "every line readable, from run.start to run.end, the agent without error"
+    """The history is complete and in order: every line readable, beginning and end there, no clock that stepped."""
+    name, expected = "history", "every line readable, from run.start to run.end, steady clocks, the agent without error"
     ends = {kind: case.history.first(kind) is not None for kind in ("run.start", "run.healed", "run.end")}
     if case.history.unreadable:
         seen = f"{case.history.unreadable} unreadable lines: the history was cut or damaged"
         return Finding(name, Verdict.UNKNOWN, expected, seen)
     if absent := [kind for kind, there in ends.items() if not there]:
         return Finding(name, Verdict.UNKNOWN, expected, f"no {' and no '.join(absent)}: the history was cut")
+    start = case.history.first("run.start")
+    if start is not None and start.data.get("schema", SCHEMA) > SCHEMA:
+        seen = f"written in schema {start.data['schema']}, by a newer version; this one knows {SCHEMA}"
+        return Finding(name, Verdict.UNKNOWN, expected, seen)
+    if stepped := _stepped_clock(case):
+        return Finding(name, Verdict.UNKNOWN, expected, stepped)
     if errors := case.history.select("agent.error"):
         seen = f"the agent failed {len(errors)} times, first: {errors[0].data['error']}"
         return Finding(name, Verdict.UNKNOWN, expected, seen)
     return Finding(name, Verdict.PASS, expected, f"{_count(case)} events")
+
+
+def _stepped_clock(case: Case) -> str:
+    """Which machine's wall clock stepped against its monotonic one, as a sentence; empty when none did.
+
+    Events are put in the order of the wall clock, so nothing that rests on their order holds across a step.
+    """
+    by_node: dict[str, list[Event]] = defaultdict(list)
+    for event in case.history:
+        by_node[event.node].append(event)
+    for node, events in by_node.items():
+        usual = statistics.median_low(event.wall_ns - event.mono_ns for event in events)
+        odd = [event for event in events if abs(event.wall_ns - event.mono_ns - usual) > STEP_NS]
+        if len(odd) > 1:
+            by_s = (odd[0].wall_ns - odd[0].mono_ns - usual) / 1e9
+            return f"the clock of {node} stepped: it is off by {by_s:+.3f} s at {len(odd)} events, first {odd[0].kind}"
+    return ""
 
 
 def _count(case: Case) -> int:

@@ -7,7 +7,6 @@ completed it.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -81,7 +80,7 @@ Border = tuple[str, int | None]
 def goodput(case: Case) -> Goodput | None:
     """The life of a run's training script; None where its start, its end or every step is unknown."""
     start, end = case.history.first("workload.start"), case.history.first("workload.exit")
-    if start is None or end is None or not any(_complete(attempt) for attempt in case.attempts):
+    if start is None or end is None or not any(attempt.complete for attempt in case.attempts):
         return None
     parts: list[Part] = []
     at, ranks = start.wall_ns, 0
@@ -99,7 +98,7 @@ def _life(case: Case) -> Iterator[tuple[Attempt, str, int | None]]:
     """The borders of all attempts, in order."""
     furthest, saves = 0, _saves(case)
     for number, attempt in enumerate(case.attempts):
-        complete = _complete(attempt)
+        complete = attempt.complete
         for border in _arrival(attempt, first=number == 0):
             yield attempt, *border
         for border in _steps(attempt, complete, saves, furthest):
@@ -142,15 +141,6 @@ def _departure(case: Case, attempt: Attempt) -> Iterator[Border]:
     fired = [e for e in case.history.select("fault.fired", attempt=attempt.number) if breaks(e)]
     yield "replayed", fired[0].wall_ns if fired else None
     yield "detection", left.wall_ns if left else None
-
-
-def _complete(attempt: Attempt) -> dict[int, int]:
-    """When the slowest rank had completed each step that every rank completed, in order."""
-    ends: dict[int, list[int]] = defaultdict(list)
-    for events in attempt.steps.values():
-        for event in events:
-            ends[event.step or 0].append(event.wall_ns)
-    return {step: max(times) for step, times in sorted(ends.items()) if len(times) >= attempt.world_size > 0}
 
 
 def _waits(attempt: Attempt) -> dict[int, int]:

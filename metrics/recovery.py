@@ -6,6 +6,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from chaos.faults.base import all_faults
 from chaos.history import Event
@@ -42,13 +43,25 @@ RESOLUTION_S = {
 }
 
 
+SLACK, CALM = 1.5, 3
+"""Steps are as before again when so many in a row take no longer than so many times the median."""
+
+
+class Border(NamedTuple):
+    """The end of a phase, in nanoseconds since the epoch, and the rank that got there last, where it takes them all."""
+
+    at_ns: int
+    rank: int | None = None
+
+
 @dataclass(frozen=True)
 class Phase:
-    """One phase of a recovery; times in nanoseconds since the epoch."""
+    """One phase of a recovery; times in nanoseconds since the epoch. ``rank``: the slowest one, where ranks end it."""
 
     name: str
     begin_ns: int
     end_ns: int
+    rank: int | None = None
 
     @property
     def seconds(self) -> float:
@@ -63,6 +76,8 @@ class Recovery:
     ``before``: the last step complete on all ranks before it. ``resumed``: the step resumed from.
     ``missing``: the border that no event tells, which makes the recovery incomplete; empty when it is whole.
     ``reached``: whether a following attempt passed the furthest step count from before the fault, on every rank.
+    ``cause``: the error that the controller acted on, with the first that a rank told. ``stepped_ns``: when every rank
+    had completed a step again. ``usual_ns``: when steps took their usual time again, see ``_usual_again``.
     """
 
     fired: tuple[Event, ...]
@@ -72,6 +87,13 @@ class Recovery:
     phases: tuple[Phase, ...]
     missing: str = ""
     reached: bool = False
+    cause: str = ""
+    stepped_ns: int | None = None
+    usual_ns: int | None = None
+
+    def since_s(self, at_ns: int | None) -> float | None:
+        """Seconds from the fault to then; None for a time that never came."""
+        return None if at_ns is None else (at_ns - self.fired_ns) / 1e9
 
     @property
     def injection(self) -> str:
@@ -143,8 +165,8 @@ def _recovery(case: Case, fired: tuple[Event, ...]) -> Recovery:
         if border is None:
             missing = name
             break
-        end = max(begin, border)
-        phases.append(Phase(name, begin, end))
+        end = max(begin, border.at_ns)
+        phases.append(Phase(name, begin, end, border.rank))
         begin = end
     return Recovery(
         fired=fired,
@@ -154,7 +176,44 @@ def _recovery(case: Case, fired: tuple[Event, ...]) -> Recovery:
         phases=tuple(phases),
         missing=missing,
         reached=any(attempt.step_of_all >= goal for attempt in back),
+        cause=_cause(case, fired[0]),
+        stepped_ns=next((min(done.values()) for attempt in back if (done := attempt.complete)), None),
+        usual_ns=_usual_again(case.attempts, number, back),
     )
+
+
+def _cause(case: Case, fired: Event) -> str:
+    """The error that the controller acted on, and the first one that a rank told it in that attempt."""
+    left = _change(case, fired, lambda event: bool(event.data.get("error")))
+    if left is None:
+        return ""
+    told = case.history.first("worker.error", attempt=fired.attempt)
+    return str(left.data["error"]) + (f": rank {told.rank} {told.data['error']}" if told else "")
+
+
+def _usual_again(attempts: list[Attempt], number: int, back: list[Attempt]) -> int | None:
+    """When three steps in a row first took no longer than half as long again as the median step before the fault.
+
+    None when they never did, when too few steps tell, or when the group came back in another size, whose steps take
+    another time.
+    """
+    before = [attempt for attempt in attempts if attempt.number <= number]
+    usual = [seconds for attempt in before for _, seconds in _steps(attempt)]
+    size = before[-1].world_size if before else 0
+    after = next((attempt for attempt in back if attempt.complete), None)
+    if len(usual) < CALM or after is None or after.world_size != size:
+        return None
+    calm = 0
+    for end_ns, seconds in _steps(after):
+        calm = calm + 1 if seconds <= SLACK * statistics.median(usual) else 0
+        if calm == CALM:
+            return end_ns
+    return None
+
+
+def _steps(attempt: Attempt) -> list[tuple[int, float]]:
+    """When each step but the first was complete on all ranks, and the seconds since the one before."""
+    return [(end, (end - begin) / 1e9) for begin, end in itertools.pairwise(attempt.complete.values())]
 
 
 def _comebacks(case: Case, number: int) -> list[Attempt]:
@@ -167,54 +226,58 @@ def _comebacks(case: Case, number: int) -> list[Attempt]:
 
 def _borders(
     case: Case, fired: Event, broken: Attempt, back: list[Attempt], goal: int
-) -> Iterable[tuple[str, int | None]]:
-    """The end of each phase, in nanoseconds since the epoch; None where no event tells it."""
+) -> Iterable[tuple[str, Border | None]]:
+    """The end of each phase; None where no event tells it."""
     left = _change(case, fired, lambda e: e.data["to"] not in STARTING)
-    yield "detect", left.wall_ns if left else None
+    yield "detect", _at(left)
     preempting = left is not None and left.data["to"] == "PREEMPTING"
     restarting = _change(case, fired, lambda e: e.data["from"] == "PREEMPTING") if preempting else left
-    yield "grace", restarting.wall_ns if restarting else None
+    yield "grace", _at(restarting)
     yield "teardown", _all(broken.exits.values(), broken.world_size)
     if not back:
         yield "schedule", None
         return
     after = back[0]
     yield "schedule", _placement_ready(after)
-    yield "start", after.start.wall_ns if after.start else None
-    yield "rendezvous", after.group_ready.wall_ns if after.group_ready else None
+    yield "start", _at(after.start)
+    yield "rendezvous", _at(after.group_ready)
     loaded = [_loaded(attempt) for attempt in back]
     setup, restore = next((borders for borders in loaded if None not in borders), loaded[0])
     yield "setup", setup
     yield "restore", restore
     passed = (_passed(attempt, goal) for attempt in back)
-    yield "replay", next((at_ns for at_ns in passed if at_ns is not None), None)
+    yield "replay", next((border for border in passed if border is not None), None)
 
 
-def _loaded(after: Attempt) -> tuple[int | None, int | None]:
+def _at(event: Event | None) -> Border | None:
+    return Border(event.wall_ns) if event else None
+
+
+def _loaded(after: Attempt) -> tuple[Border | None, Border | None]:
     """The ends of ``setup`` and ``restore`` in one attempt."""
     if any(name is not None for name in after.checkpoints_given.values()):
         begun, ended = after.restore_begins.values(), after.restore_ends.values()
         return _all(begun, after.world_size), _all(ended, after.world_size)
     # Nothing to restore: the setup ends where the data begin, if the workload tells.
     ready = _all(after.data_begins.values(), after.world_size)
-    return ready if ready is not None else (after.group_ready.wall_ns if after.group_ready else None), 0
+    return ready if ready is not None else _at(after.group_ready), Border(0)
 
 
-def _passed(after: Attempt, goal: int) -> int | None:
+def _passed(after: Attempt, goal: int) -> Border | None:
     """When the last rank of an attempt had completed the step that ends the recovery."""
     return _all((e for events in after.steps.values() for e in events if e.step == goal), after.world_size)
 
 
-def _all(events: Iterable[Event], wanted: int) -> int | None:
+def _all(events: Iterable[Event], wanted: int) -> Border | None:
     """When the slowest of the ranks got there; None when one of them never did."""
-    times = [event.wall_ns for event in events]
-    return max(times) if times and len(times) >= wanted > 0 else None
+    found = sorted(events, key=lambda event: event.wall_ns)
+    return Border(found[-1].wall_ns, found[-1].rank) if found and len(found) >= wanted > 0 else None
 
 
-def _placement_ready(after: Attempt) -> int | None:
+def _placement_ready(after: Attempt) -> Border | None:
     if after.schedule is None or after.start is None or after.start.data.get("placement_ms") is None:
         return None
-    return after.schedule.wall_ns + int(float(after.start.data["placement_ms"]) * 1e6)
+    return Border(after.schedule.wall_ns + int(float(after.start.data["placement_ms"]) * 1e6))
 
 
 def _change(case: Case, fired: Event, fits: Callable[[Event], bool]) -> Event | None:
@@ -239,7 +302,8 @@ def check(case: Case, bound: float = 120.0) -> Finding:
         return Finding(CHECK, verdict, expected, seen, evidence=evidence)
     slowest = max(judged, key=lambda r: r.total_s)
     longest = max(slowest.phases, key=lambda p: p.seconds)
-    seen = f"{slowest.total_s:.2f} s, slowest phase {longest.name} {longest.seconds:.2f} s"
+    last = f", rank {longest.rank} last" if longest.rank is not None else ""
+    seen = f"{slowest.total_s:.2f} s, slowest phase {longest.name} {longest.seconds:.2f} s{last}"
     verdict = Verdict.PASS if slowest.total_s <= bound else Verdict.FAIL
     return Finding(CHECK, verdict, expected, seen, evidence=evidence)
 
@@ -249,6 +313,7 @@ def _told(recovery: Recovery) -> dict[str, object]:
         "injection": recovery.injection,
         "seconds": round(recovery.total_s, 3),
         "phases": {phase.name: round(phase.seconds, 3) for phase in recovery.phases},
+        "cause": recovery.cause,
         "missing": recovery.missing,
     }
 

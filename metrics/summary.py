@@ -19,15 +19,20 @@ SCHEMA = 1
 
 
 class PhaseTime(msgspec.Struct, frozen=True):
-    """One phase of a recovery: seconds, and what limits their exactness."""
+    """One phase of a recovery: seconds, what limits their exactness, and the rank that was last, where it takes all."""
 
     name: str
     seconds: float
     resolution: str
+    rank: int | None = None
 
 
 class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One recovery. ``missing``: the phase whose end was never seen, empty when the recovery is whole."""
+    """One recovery. ``missing``: the phase whose end was never seen, empty when the recovery is whole.
+
+    ``cause``: the error that the controller acted on. ``first_step_s``: from the fault to a step complete on every
+    rank; ``usual_step_s``: to steps that take their usual time again.
+    """
 
     injection: str
     fault: str
@@ -41,6 +46,9 @@ class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True):
     resume_step: int | None
     lost_steps: int | None
     lost_samples: int | None
+    cause: str = ""
+    first_step_s: float | None = None
+    usual_step_s: float | None = None
 
 
 class InjectionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +121,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     recoveries: list[RecoveryRecord]
     checks: list[CheckRecord]
     time: TimeRecord
-    goodput: GoodputRecord | None
+    goodput: GoodputRecord | None = None
     repeat: str
     known_issue: str
     versions: dict[str, str]
@@ -187,12 +195,15 @@ def _recovery(case: Case, recovery: Recovery) -> RecoveryRecord:
         step=fired.step or 0,
         phase=str(fired.data.get("phase", "step")),
         total_s=recovery.total_s,
-        phases=[PhaseTime(p.name, p.seconds, RESOLUTION_S[p.name]) for p in recovery.phases],
+        phases=[PhaseTime(p.name, p.seconds, RESOLUTION_S[p.name], p.rank) for p in recovery.phases],
         missing=recovery.missing,
         step_before=recovery.before,
         resume_step=recovery.resumed,
         lost_steps=recovery.lost_steps,
         lost_samples=_lost_samples(case, recovery),
+        cause=recovery.cause,
+        first_step_s=recovery.since_s(recovery.stepped_ns),
+        usual_step_s=recovery.since_s(recovery.usual_ns),
     )
 
 

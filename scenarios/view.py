@@ -126,6 +126,8 @@ def show(summary: Summary, directory: Path, console: Console) -> None:
     for recovery in summary.recoveries:
         console.print(_recovery_table(recovery))
         console.print(_recovery_line(recovery), highlight=False, soft_wrap=True)
+        if line := _return_line(recovery):
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
     console.print()
     console.print(finding_table([(c.name, c.verdict, c.seen, c.expected, c.where) for c in summary.checks]))
     t = summary.time
@@ -159,10 +161,12 @@ def _recovery_table(recovery: RecoveryRecord) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     table.add_column("phase")
     table.add_column("seconds", justify="right")
+    table.add_column("last", justify="right")
     table.add_column("what it spans", style="dim")
     for phase in recovery.phases:
-        table.add_row(phase.name, f"{phase.seconds:.3f}", PHASES[phase.name])
-    table.add_row("total", f"{recovery.total_s:.3f}", "", style="bold")
+        last = "" if phase.rank is None else f"rank {phase.rank}"
+        table.add_row(phase.name, f"{phase.seconds:.3f}", last, PHASES[phase.name])
+    table.add_row("total", f"{recovery.total_s:.3f}", "", "", style="bold")
     return table
 
 
@@ -174,6 +178,16 @@ def _recovery_line(recovery: RecoveryRecord) -> str:
         f"resumed from {where}; {recovery.lost_steps} steps and {recovery.lost_samples} samples lost "
         f"({recovery.step_before} steps were complete)"
     )
+
+
+def _return_line(recovery: RecoveryRecord) -> str:
+    """What the controller acted on, and when steps were made again; empty where nothing is known of either."""
+    told = [f"the controller acted on {recovery.cause}"] if recovery.cause else []
+    if recovery.first_step_s is not None:
+        told.append(f"first step again after {recovery.first_step_s:.1f} s")
+    if recovery.usual_step_s is not None:
+        told.append(f"at its usual pace after {recovery.usual_step_s:.1f} s")
+    return "; ".join(told)
 
 
 def finding_table(findings: Iterable[tuple[str, str, str, str, str]]) -> Table:

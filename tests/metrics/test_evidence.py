@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from chaos.agent.plan import Injection
@@ -207,6 +208,40 @@ def test_a_mistake_of_the_agent_makes_the_history_unknown() -> None:
     finding = check_history(run.case())
     assert finding.verdict is Verdict.UNKNOWN
     assert "the agent failed 1 times, first: Session.end: KeyError()" in finding.seen
+
+
+def stepped(run: Run, seconds: float, after: int) -> Run:
+    """With the wall clock of the machine set by so many seconds after that many events."""
+    late = sorted(run.events, key=lambda event: event.wall_ns)
+    moved = [msgspec.structs.replace(e, wall_ns=e.wall_ns + int(seconds * 1e9)) for e in late[after:]]
+    return dataclasses.replace(run, events=(*late[:after], *moved))
+
+
+@pytest.mark.parametrize("seconds", [-3600.0, -5.0, -0.15, 0.15, 5.0, 3600.0])
+@pytest.mark.parametrize("after", [3, 40, 80])
+def test_a_clock_that_was_set_makes_the_history_unknown(seconds: float, after: int) -> None:
+    finding = check_history(stepped(healthy(), seconds, after).case())
+    assert finding.verdict is Verdict.UNKNOWN
+    assert "the clock of 127.0.0.1 stepped: it is off by" in finding.seen
+
+
+def test_a_clock_that_is_read_a_little_late_did_not_step() -> None:
+    assert check_history(stepped(healthy(), 0.09, 40).case()).verdict is Verdict.PASS
+    lone = healthy().change("run.healed", wall_ns=healthy().select("run.healed")[0].wall_ns + 10**9)
+    assert check_history(lone.case()).verdict is Verdict.PASS
+
+
+def test_machines_need_not_have_the_same_clock() -> None:
+    run = healthy()
+    other = [msgspec.structs.replace(e, node="other", mono_ns=e.mono_ns + 7 * 10**9) for e in run.events if e.rank == 1]
+    mixed = dataclasses.replace(run, events=(*(e for e in run.events if e.rank != 1), *other))
+    assert check_history(mixed.case()).verdict is Verdict.PASS
+
+
+def test_a_history_of_a_newer_version_is_unknown() -> None:
+    finding = check_history(healthy().change("run.start", schema=2).case())
+    assert finding.verdict is Verdict.UNKNOWN
+    assert "written in schema 2, by a newer version; this one knows 1" in finding.seen
 
 
 def test_unreadable_lines_are_counted_and_make_the_history_unknown() -> None:

@@ -13,7 +13,7 @@ from metrics.expectations import UNDISTURBED
 from metrics.recovery import PHASES, RESOLUTION_S, Recovery, check, incidents, quick_step_seconds, recoveries
 from metrics.verdict import Verdict
 from tests.histories import Run, faulty, healthy
-from tests.stories import EARLY, PHASE_MS, STEP_MS, Hit
+from tests.stories import EARLY, MS, PHASE_MS, STEP_MS, Hit
 
 
 def only(run: Run) -> Recovery:
@@ -304,3 +304,76 @@ def test_the_time_of_a_quick_step_is_measured_within_attempts() -> None:
 
 def test_one_step_has_no_step_time() -> None:
     assert quick_step_seconds(healthy().until("step.end", rank=0, step=1).case().attempts) is None
+
+
+# What the controller acted on, who was last, when steps were made again
+
+
+def test_the_cause_is_the_error_acted_on_and_the_first_that_a_rank_told() -> None:
+    (found,) = recoveries(healthy().case())
+    assert found.cause == "WorkerGroupError: rank 0 RuntimeError"
+    (found,) = recoveries(healthy().drop("worker.error").case())
+    assert found.cause == "WorkerGroupError"
+    (found,) = recoveries(healthy().change("controller.state", error="").case())
+    assert found.cause == ""
+
+
+def test_each_phase_that_ranks_end_names_the_slowest() -> None:
+    (found,) = recoveries(healthy().case())
+    ranks = {phase.name: phase.rank for phase in found.phases}
+    nobody = dict.fromkeys(("detect", "grace", "schedule", "start", "rendezvous"))
+    assert ranks == {**nobody, "teardown": 0, "setup": 1, "restore": 1, "replay": 1}
+    begins = {e.rank: e.wall_ns for e in healthy().select("restore.begin", attempt=1)}
+    late = healthy().change("restore.begin", {"rank": 0, "attempt": 1}, wall_ns=begins[1] + MS)
+    (found,) = recoveries(late.case())
+    assert next(phase.rank for phase in found.phases if phase.name == "setup") == 0
+
+
+def test_the_first_step_again_is_that_of_the_slowest_rank() -> None:
+    (found,) = recoveries(healthy().case())
+    ends = [event.wall_ns for event in healthy().select("step.end", attempt=1, step=5)]
+    assert found.stepped_ns == max(ends)
+    assert found.since_s(found.stepped_ns) == (max(ends) - found.fired_ns) / 1e9
+    assert found.since_s(None) is None
+
+
+def test_steps_are_as_usual_after_three_quick_ones_in_a_row() -> None:
+    (found,) = recoveries(healthy().case())
+    third = [event.wall_ns for event in healthy().select("step.end", attempt=1, step=8)]
+    assert found.usual_ns == max(third)
+
+
+def slowed(run: Run, steps: range, times: float) -> Run:
+    """With these steps of the second attempt taking so many times as long as they did."""
+    extra = 0
+    for step in range(5, 13):
+        extra += int((times - 1) * STEP_MS * MS) if step in steps else 0
+        for event in run.select("step.end", attempt=1, step=step):
+            run = run.change(
+                "step.end", {"attempt": 1, "step": step, "rank": event.rank}, wall_ns=event.wall_ns + extra
+            )
+    return run
+
+
+@pytest.mark.parametrize(
+    ("steps", "times", "usual"), [(range(6, 9), 3.0, 11), (range(6, 9), 1.4, 8), (range(5, 13), 3.0, None)]
+)
+def test_slow_steps_put_off_the_usual_pace(steps: range, times: float, usual: int | None) -> None:
+    run = slowed(healthy(), steps, times)
+    (found,) = recoveries(run.case())
+    ends = [event.wall_ns for event in run.select("step.end", attempt=1, step=usual)]
+    assert found.usual_ns == (max(ends) if usual else None)
+
+
+def test_a_group_of_another_size_has_no_usual_pace() -> None:
+    (found,) = recoveries(faulty((Hit(2, 6),), worlds=(3, 2)).case())
+    assert found.usual_ns is None
+    assert found.stepped_ns is not None
+    (found,) = recoveries(healthy(kills=((1, 2),)).case())
+    assert found.usual_ns is None  # two steps tell of no pace
+
+
+def test_a_job_that_did_not_come_back_made_no_step() -> None:
+    (found,) = recoveries(healthy(gives_up=True, max_failures=0).case())
+    assert (found.stepped_ns, found.usual_ns) == (None, None)
+    assert found.cause == "WorkerGroupError: rank 0 RuntimeError"
