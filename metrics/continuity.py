@@ -6,11 +6,15 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from chaos.history import Event
-from metrics.attempts import Attempt, by_step, commits_before, effective_steps
+from metrics.attempts import by_step, commits_before, effective_steps
 from metrics.recovery import cut_short, quick_step_seconds, recoveries
 from metrics.verdict import Case, Finding, Verdict
+
+LARGEST = 10_000_000
+"""Samples of one step that are still counted one by one."""
 
 
 def check_completed(case: Case) -> Finding:
@@ -140,7 +144,7 @@ def check_batch(case: Case) -> Finding:
     """
     name, expected = "global-batch", "as many samples in each step as in every other, whatever the world size"
     steps, worlds = by_step(effective_steps(case.attempts)), _worlds(case)
-    counts = {step: sample_ids(events).total() for step, events in steps.items()}
+    counts = {step: consumed(events) for step, events in steps.items()}
     if not any(counts.values()):
         return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no samples (observe.samples)")
     ((usual, _),) = Counter(count for count in counts.values() if count).most_common(1)
@@ -155,64 +159,98 @@ def check_batch(case: Case) -> Finding:
 
 
 def sample_ids(events: Iterable[Event]) -> Counter[int]:
-    """How often each sample was consumed in steps."""
+    """How often each sample was consumed in steps.
+
+    Raises ValueError for more than can be held in memory, which only a damaged history tells of.
+    """
+    events = list(events)
+    if (count := consumed(events)) > LARGEST:
+        raise ValueError(f"{count} samples in one step")
     return Counter(i for e in events for first, last in e.data["samples"] for i in range(first, last + 1))
+
+
+def consumed(events: Iterable[Event]) -> int:
+    """How many samples were consumed in steps, each as often as it was."""
+    return sum(last - first + 1 for event in events for first, last in event.data["samples"])
+
+
+@dataclass(frozen=True)
+class _Ledger:
+    """What became of the samples: those missing and doubled, how many there are, and in how many epochs."""
+
+    missing: list[int]
+    doubled: list[int]
+    samples: int
+    epochs: int
 
 
 def check_samples(case: Case) -> Finding:
     """In the effective history every sample of an epoch up to the furthest is consumed exactly once."""
     name, expected = "samples", "every sample exactly once in each epoch of the effective history"
-    kept = effective_steps(case.attempts)
-    counts = sample_ids(event for events in kept.values() for event in events)
-    if not counts:
+    steps = by_step(effective_steps(case.attempts))
+    if not any(map(consumed, steps.values())):
         return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no samples (observe.samples)")
-    steps = [sample_ids(events) for events in by_step(kept).values()]
-    size = case.record.epoch_samples or max(counts) + 1
     # A workload that reads in the order of ids begins with the first of them; then each step tells what is due next.
-    in_order = case.record.epoch_samples and steps[0] == Counter(range(steps[0].total()))
-    missing, doubled = (_odd_in_order if in_order else _odd_by_count)(steps, size)
-    if missing or doubled:
-        seen = "; ".join(text for text in (_name("never consumed", missing), _name("consumed twice", doubled)) if text)
-        return Finding(name, Verdict.FAIL, expected, seen, evidence={"missing": missing[:20], "twice": doubled[:20]})
-    epochs = max(counts.values())
-    replayed = _replayed(case.attempts)
-    seen = f"{len(counts)} samples, {epochs} epoch{'s' if epochs > 1 else ''}; {replayed} replayed after rollback"
-    return Finding(name, Verdict.PASS, expected, seen, evidence={"samples": len(counts), "replayed": replayed})
+    begin = sample_ids(next(iter(steps.values())))
+    in_order = case.record.epoch_samples and begin == Counter(range(begin.total()))
+    found = (_in_order if in_order else _by_count)(list(steps.values()), case.record.epoch_samples)
+    if found.missing or found.doubled:
+        told = (_name("never consumed", found.missing), _name("consumed twice", found.doubled))
+        evidence = {"missing": found.missing[:20], "twice": found.doubled[:20]}
+        return Finding(name, Verdict.FAIL, expected, "; ".join(filter(None, told)), evidence=evidence)
+    made = sum(consumed(e for events in attempt.steps.values() for e in events) for attempt in case.attempts)
+    replayed = made - sum(map(consumed, steps.values()))
+    plural = "s" if found.epochs > 1 else ""
+    seen = f"{found.samples} samples, {found.epochs} epoch{plural}; {replayed} replayed after rollback"
+    return Finding(name, Verdict.PASS, expected, seen, evidence={"samples": found.samples, "replayed": replayed})
 
 
-def _odd_in_order(steps: list[Counter[int]], size: int) -> tuple[list[int], list[int]]:
-    """Samples missing and doubled where each step takes the next ids of an epoch of ``size``, then from 0 again."""
+def _in_order(steps: list[list[Event]], size: int | None) -> _Ledger:
+    """The ledger where each step takes the next ids of an epoch of ``size``, then from 0 again."""
+    assert size is not None
     missing: Counter[int] = Counter()
     doubled: Counter[int] = Counter()
     place = 0
-    for ids in steps:
-        due = Counter((place + i) % size for i in range(ids.total()))
-        missing += due - ids
-        doubled += ids - due
-        place += ids.total()
+    for events in steps:
+        count = consumed(events)
+        if not _are_next(events, place % size, count, size):
+            ids, due = sample_ids(events), Counter((place + i) % size for i in range(count))
+            missing.update(due - ids)
+            doubled.update(ids - due)
+        place += count
     # What one step lacks and another has too much of has only moved: neither missing nor doubled in the whole.
-    return sorted(missing - doubled), sorted(doubled - missing)
+    odd = sorted(missing - doubled), sorted(doubled - missing)
+    return _Ledger(*odd, samples=min(place, size), epochs=math.ceil(place / size))
 
 
-def _odd_by_count(steps: list[Counter[int]], size: int) -> tuple[list[int], list[int]]:
-    """Samples missing and doubled whatever the order of reading, as far as counts can tell.
+def _are_next(events: list[Event], begin: int, count: int, size: int) -> bool:
+    """Whether the ranges of a step are the ``count`` ids from ``begin`` on, without wrapping around at ``size``."""
+    reached = begin
+    for first, last in sorted(tuple(span) for event in events for span in event.data["samples"]):
+        if first != reached:
+            return False
+        reached = last + 1
+    return reached == begin + count <= size
+
+
+def _by_count(steps: list[list[Event]], size: int | None) -> _Ledger:
+    """The ledger whatever the order of reading, as far as counts can tell.
 
     After n samples in all, none may have been consumed more than ceil(n / size) times, and in the end none less often
     than the epochs that are over. Where the size is not known it is taken for the largest id seen, plus one, and what
     is missing below that id counts as missing.
     """
+    size = size or 1 + max(last for events in steps for e in events for _, last in e.data["samples"])
     seen: Counter[int] = Counter()
     doubled: set[int] = set()
-    for ids in steps:
+    total = 0
+    for ids in map(sample_ids, steps):
         seen.update(ids)
-        doubled.update(i for i in ids if seen[i] > math.ceil(seen.total() / size))
-    least = max(seen.total() // size, int(size == max(seen) + 1))
-    return [i for i in range(size) if seen[i] < least], sorted(doubled)
-
-
-def _replayed(attempts: list[Attempt]) -> int:
-    everything = sum(sample_ids(e for events in a.steps.values() for e in events).total() for a in attempts)
-    return everything - sample_ids(e for events in effective_steps(attempts).values() for e in events).total()
+        total += ids.total()
+        doubled.update(i for i in ids if seen[i] > math.ceil(total / size))
+    least = max(total // size, int(size == max(seen) + 1))
+    missing = [i for i in range(size) if seen[i] < least]
+    return _Ledger(missing, sorted(doubled), samples=len(seen), epochs=max(seen.values()))
 
 
 def _name(what: str, ids: list[int]) -> str:

@@ -10,7 +10,7 @@ from chaos.agent.plan import Injection
 from chaos.history import Event, History
 from metrics.attempts import effective_steps
 from metrics.budgets import tally
-from metrics.continuity import sample_ids
+from metrics.continuity import consumed
 from metrics.goodput import goodput
 from metrics.recovery import RESOLUTION_S, Recovery, recoveries
 from metrics.verdict import Case, Finding, Judgement
@@ -213,7 +213,7 @@ def _lost_samples(case: Case, recovery: Recovery) -> int | None:
         return None
     until = [attempt for attempt in case.attempts if attempt.number <= recovery.attempt]
     events = [e for found in effective_steps(until).values() for e in found if (e.step or 0) > recovery.resumed]
-    return sample_ids(events).total()
+    return consumed(events)
 
 
 def time_record(case: Case) -> TimeRecord:
