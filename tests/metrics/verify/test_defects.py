@@ -1,9 +1,8 @@
-"""Verifying checkpoints that torch wrote: sound ones, ones with one defect each, and mutated ones."""
+"""Checkpoints that torch wrote, with one defect each."""
 
 from __future__ import annotations
 
 import io
-import itertools
 import os
 import pickle
 import re
@@ -15,96 +14,17 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
 
 from chaos.digest import tree_digests
-from metrics.checkpoints.dcp import METADATA, Stored, read_metadata
-from metrics.checkpoints.layout import Box, _overlapping, _share
-from metrics.checkpoints.verify import Digests, Recorded, Verification, recorded_by_run, recorded_in, verify
+from metrics.checkpoints.dcp import METADATA, read_metadata
+from metrics.checkpoints.verify import Recorded, Verification, verify
 from metrics.verdict import Verdict
-from tests.histories import healthy
 from tests.metrics.test_dcp import Hostile, saved
-from tests.shards import digests, held, save_values, whole
-from tests.stories import EXPERIMENT, checkpoint_name
+from tests.metrics.verify.findings import RANKS, RECORD, WORLD, failing, parts_of, seen, verdicts
+from tests.shards import save_values, whole
 
-WORLD = 2
-RANKS = ("__0_0.distcp", "__1_0.distcp")
 WEIGHT = MetadataIndex("model.weight", torch.Size([0, 0]))
-
-
-def parts_of(step: int, world: int = WORLD) -> dict[str, str]:
-    """Digests of all that ranks save at a step."""
-    return {key: value for rank in range(world) for key, value in digests(held(whole(step), rank, world)).items()}
-
-
-RECORD = Recorded(parts_of(8), "the test")
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_values(tmp_path_factory.mktemp("original") / "checkpoint", whole(8), WORLD)
-
-
-@pytest.fixture
-def checkpoint(original: Path, tmp_path: Path) -> Path:
-    """A copy that the test may spoil."""
-    return Path(shutil.copytree(original, tmp_path / "checkpoint"))
-
-
-def verdicts(found: Verification) -> dict[str, Verdict]:
-    return {finding.check: finding.verdict for finding in found.findings}
-
-
-def seen(found: Verification, check: str) -> str:
-    return next(finding.seen for finding in found.findings if finding.check == check)
-
-
-def failing(found: Verification) -> set[str]:
-    return {name for name, verdict in verdicts(found).items() if verdict is Verdict.FAIL}
-
-
-@pytest.mark.parametrize("world", [1, 2, 3, 7])
-def test_a_sound_checkpoint_passes_and_what_nobody_recorded_is_not_judged(tmp_path: Path, world: int) -> None:
-    found = verify(save_values(tmp_path / "c", whole(8), world))
-    rest = dict.fromkeys(("metadata", "layout", "content", "loadable"), Verdict.PASS)
-    assert verdicts(found) == {**rest, "digests": Verdict.NOT_APPLICABLE}
-    assert found.verdict is Verdict.PASS
-    assert found.size == sum(file.stat().st_size for file in (tmp_path / "c").glob("*.distcp"))
-
-
-@pytest.mark.parametrize("world", [1, 2, 3, 7])
-def test_digests_are_those_that_ranks_take_at_the_save(tmp_path: Path, world: int) -> None:
-    folder = save_values(tmp_path / "c", whole(8), world)
-    assert verify(folder, digests=True).digests == parts_of(8, world)
-    assert verdicts(verify(folder, Recorded(parts_of(8, world), "test")))["digests"] is Verdict.PASS
-
-
-UNUSUAL = {
-    "transposed": torch.arange(24.0).reshape(4, 6).t(),
-    "channels last": torch.arange(120.0).reshape(2, 3, 4, 5).to(memory_format=torch.channels_last),
-    "expanded": torch.ones(1).expand(5),
-    "sliced": torch.arange(12).reshape(3, 4)[:, 1:3],
-    "scalar": torch.tensor(1.5),
-    "empty": torch.zeros(0, 3),
-    "parameter": torch.nn.Parameter(torch.ones(2)),
-    "float8": torch.ones(4).to(torch.float8_e4m3fn),
-    "unsigned": torch.ones(4, dtype=torch.uint16),
-    "complex": torch.ones(2, dtype=torch.complex64),
-    "bool": torch.tensor([True, False]),
-    "large": torch.arange(700_000.0).reshape(700, 1000).t(),
-}
-
-
-@pytest.mark.parametrize("name", UNUSUAL)
-def test_every_kind_of_tensor_is_described_and_digested_as_it_is(tmp_path: Path, name: str) -> None:
-    found = verify(saved({"value": UNUSUAL[name]}, tmp_path / "c"), digests=True)
-    assert found.verdict is Verdict.PASS
-    assert found.digests == tree_digests({"value": UNUSUAL[name]})
-
-
-# One defect each
 
 
 def cut(folder: Path) -> None:
@@ -212,7 +132,7 @@ class Odd:
 def test_a_value_that_would_have_to_be_executed_is_unknown_and_a_hostile_one_fails(tmp_path: Path) -> None:
     found = verify(saved({"value": Odd(), "weight": torch.ones(2)}, tmp_path / "odd"))
     assert verdicts(found)["content"] is verdicts(found)["loadable"] is found.verdict is Verdict.UNKNOWN
-    assert "only executing tests.metrics.test_verify.Odd could decode it" in seen(found, "content")
+    assert "only executing tests.metrics.verify.test_defects.Odd could decode it" in seen(found, "content")
     found = verify(saved({"value": Hostile(tmp_path / "witness")}, tmp_path / "hostile"))
     assert "asks for posix.system" in seen(found, "content")
     assert found.verdict is Verdict.FAIL
@@ -321,95 +241,3 @@ def test_transformed_pieces_are_unknown(checkpoint: Path) -> None:
     found = _rewrite(checkpoint, lambda metadata: _info(metadata, transform_descriptors=["zstd"]))
     assert found.verdict is Verdict.UNKNOWN
     assert "compressed" in seen(found, "content")
-
-
-# Any defect
-
-
-FUZZ = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-PLACES = st.lists(st.tuples(st.integers(min_value=0), st.integers(1, 255)), min_size=1, max_size=3)
-
-
-def spoil(file: Path, original: Path, places: list[tuple[int, int]]) -> None:
-    text = bytearray(original.read_bytes())
-    for position, bits in places:
-        text[position % len(text)] ^= bits
-    file.write_bytes(text)
-
-
-def same_values(folder: Path) -> bool:
-    stored = Stored(folder)
-    return all(
-        torch.equal(stored.value(name), value) if isinstance(value, torch.Tensor) else stored.value(name) == value
-        for name, value in whole(8).items()
-    )
-
-
-@FUZZ
-@given(places=PLACES, shard=st.sampled_from(RANKS), record=st.sampled_from([None, RECORD]))
-def test_what_passes_has_its_values(
-    original: Path, checkpoint: Path, places: list[tuple[int, int]], shard: str, record: Recorded | None
-) -> None:
-    for rank in RANKS:
-        shutil.copy(original / rank, checkpoint / rank)
-    spoil(checkpoint / shard, original / shard, places)
-    found = verify(checkpoint, record)
-    assert found.verdict is not Verdict.PASS or same_values(checkpoint)
-
-
-@FUZZ
-@given(places=PLACES)
-def test_metadata_of_any_kind_get_a_verdict_and_only_sound_ones_pass(
-    original: Path, checkpoint: Path, places: list[tuple[int, int]]
-) -> None:
-    spoil(checkpoint / METADATA, original / METADATA, places)
-    found = verify(checkpoint, RECORD)
-    assert found.verdict is not Verdict.PASS or same_values(checkpoint)
-
-
-BOXES = st.lists(st.tuples(st.tuples(*[st.integers(0, 4)] * 2), st.tuples(*[st.integers(1, 3)] * 2)), max_size=6)
-
-
-@given(boxes=BOXES)
-def test_overlap_is_found_as_by_comparing_all(boxes: list[Box]) -> None:
-    expected = any(_share(one, other) for one, other in itertools.combinations(boxes, 2))
-    assert (_overlapping(boxes) is not None) == expected
-
-
-def test_scalars_overlap_when_there_are_two() -> None:
-    assert _overlapping([((), ()), ((), ())])
-
-
-# Where digests come from
-
-
-def test_a_run_recorded_the_digests_of_its_checkpoints(tmp_path: Path) -> None:
-    run = healthy().write(tmp_path / "run")
-    folder = run / "storage" / EXPERIMENT / checkpoint_name(12)
-    found = recorded_by_run(folder)
-    assert found is not None
-    assert found.source == "run run"
-    assert verify(folder, found).verdict is Verdict.PASS
-    assert recorded_by_run(folder.parent / checkpoint_name(99)) is None
-    assert recorded_by_run(tmp_path) is None
-
-
-def test_a_run_whose_program_told_nothing_recorded_none(tmp_path: Path) -> None:
-    run = healthy().drop("state").write(tmp_path / "run")
-    assert recorded_by_run(run / "storage" / EXPERIMENT / checkpoint_name(12)) is None
-
-
-@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b'{"checkpoint": 1, "pieces": {}}'])
-def test_a_file_that_holds_no_digests_is_refused(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "file").write_bytes(text)
-    with pytest.raises(ValueError, match="holds no digests as --record writes them"):
-        recorded_in(tmp_path / "file")
-
-
-def test_a_file_of_digests_is_read(tmp_path: Path) -> None:
-    import msgspec
-
-    (tmp_path / "file").write_bytes(msgspec.json.encode(Digests(checkpoint="c", pieces={"a": "b"})))
-    assert recorded_in(tmp_path / "file") == Recorded({"a": "b"}, str(tmp_path / "file"))
