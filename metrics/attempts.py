@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from chaos.history import Event, History
 
@@ -39,7 +40,7 @@ class Attempt:
         done |= {rank: events[-1].step or 0 for rank, events in self.steps.items() if events}
         return min(done.values(), default=0)
 
-    @property
+    @cached_property
     def complete(self) -> dict[int, int]:
         """When the slowest rank had completed each step that every rank completed (ns since the epoch), in order."""
         ends: dict[int, list[int]] = defaultdict(list)
@@ -117,7 +118,8 @@ def effective_steps(attempts: list[Attempt]) -> dict[int, list[Event]]:
     """
     kept: dict[int, list[Event]] = {}
     for attempt in attempts:
-        kept = {rank: [e for e in events if (e.step or 0) <= attempt.resumed] for rank, events in kept.items()}
+        resumed = attempt.resumed
+        kept = {rank: [e for e in events if (e.step or 0) <= resumed] for rank, events in kept.items()}
         for rank, events in attempt.steps.items():
             kept[rank] = kept.get(rank, []) + events
     return kept

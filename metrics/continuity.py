@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from chaos.history import Event
 from metrics.attempts import by_step, commits_before, effective_steps
 from metrics.recovery import cut_short, quick_step_seconds, recoveries
-from metrics.verdict import Case, Finding, Verdict
+from metrics.verdict import Case, Finding, Verdict, per_case
 
 LARGEST = 10_000_000
 """Samples of one step that are still counted one by one."""
@@ -90,8 +90,7 @@ def check_lost_steps(case: Case, steps: int | None = None) -> Finding:
 def check_steps(case: Case) -> Finding:
     """In the effective history each step is done once, in order, by every rank of the group that made it."""
     name, expected = "steps", "each step once, in order, on every rank of the group that made it"
-    kept = effective_steps(case.attempts)
-    steps, worlds = by_step(kept), _worlds(case)
+    kept, steps, worlds = _kept(case), effective(case), _worlds(case)
     if not steps:
         return Finding(name, Verdict.UNKNOWN, expected, "no step was seen")
     for wanted, (step, events) in enumerate(steps.items(), 1):
@@ -106,6 +105,18 @@ def check_steps(case: Case) -> Finding:
     if dark := sorted({e.attempt or 0 for events in steps.values() for e in events if not worlds[e.attempt or 0]}):
         return Finding(name, Verdict.UNKNOWN, expected, f"the world size of attempt {dark[0]} was not recorded")
     return Finding(name, Verdict.PASS, expected, f"{len(steps)} steps, {_told_worlds(steps, worlds)}")
+
+
+@per_case
+def _kept(case: Case) -> dict[int, list[Event]]:
+    """The effective history by rank."""
+    return effective_steps(case.attempts)
+
+
+@per_case
+def effective(case: Case) -> dict[int, list[Event]]:
+    """The effective history by step."""
+    return by_step(_kept(case))
 
 
 def _worlds(case: Case) -> dict[int, int]:
@@ -143,7 +154,7 @@ def check_batch(case: Case) -> Finding:
     The number that most steps consume is taken for the right one.
     """
     name, expected = "global-batch", "as many samples in each step as in every other, whatever the world size"
-    steps, worlds = by_step(effective_steps(case.attempts)), _worlds(case)
+    steps, worlds = effective(case), _worlds(case)
     counts = {step: consumed(events) for step, events in steps.items()}
     if not any(counts.values()):
         return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no samples (observe.samples)")
@@ -187,7 +198,7 @@ class _Ledger:
 def check_samples(case: Case) -> Finding:
     """In the effective history every sample of an epoch up to the furthest is consumed exactly once."""
     name, expected = "samples", "every sample exactly once in each epoch of the effective history"
-    steps = by_step(effective_steps(case.attempts))
+    steps = effective(case)
     if not any(map(consumed, steps.values())):
         return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no samples (observe.samples)")
     # A workload that reads in the order of ids begins with the first of them; then each step tells what is due next.

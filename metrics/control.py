@@ -56,27 +56,46 @@ def check_trajectory(case: Case, within: float | None = None) -> Finding:
 
 
 def _same_trajectory(case: Case, name: str, expected: str) -> Finding:
-    ours, theirs = _by_rank_and_step(case.attempts), _by_rank_and_step(case.control_attempts)
-    both = sorted(ours.keys() & theirs.keys(), key=lambda key: (key[1], key[0]))
-    if not both:
+    ours, theirs = _by_rank(case.attempts), _by_rank(case.control_attempts)
+    both = {rank: sorted(ours[rank].keys() & theirs[rank].keys()) for rank in ours.keys() & theirs.keys()}
+    if not any(both.values()):
         return Finding(name, Verdict.UNKNOWN, expected, "no step to compare")
-    for rank, step in both:
-        for field in ("loss", "lr", "samples"):
-            mine, control = (side[rank, step].data[field] for side in (ours, theirs))
-            if mine != control:
-                seen = f"first difference at step {step}, rank {rank}: {field} {mine}, control {control}"
-                return Finding(name, Verdict.FAIL, expected, seen)
-    if all(ours[key].data["loss"] is None for key in both):
+    found = (_difference_of_rank(rank, both[rank], ours[rank], theirs[rank]) for rank in both)
+    if differences := sorted(difference for difference in found if difference):
+        step, rank, words = differences[0]
+        return Finding(name, Verdict.FAIL, expected, f"first difference at step {step}, rank {rank}: {words}")
+    if all(ours[rank][step].data["loss"] is None for rank, steps in both.items() for step in steps):
         return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no loss (observe.loss)")
-    if ours.keys() != theirs.keys():
-        odd = sorted(ours.keys() ^ theirs.keys(), key=lambda key: (key[1], key[0]))[0]
-        return Finding(name, Verdict.FAIL, expected, f"only one of the two runs has step {odd[1]} of rank {odd[0]}")
-    steps = len({step for _, step in both})
-    return Finding(name, Verdict.PASS, expected, f"{steps} steps on {len(both) // steps} ranks equal, bitwise")
+    if odd := sorted((step, rank) for rank in ours.keys() | theirs.keys() for step in _lone(ours, theirs, rank)):
+        seen = f"only one of the two runs has step {odd[0][0]} of rank {odd[0][1]}"
+        return Finding(name, Verdict.FAIL, expected, seen)
+    steps = {step for found in both.values() for step in found}
+    return Finding(name, Verdict.PASS, expected, f"{len(steps)} steps on {len(both)} ranks equal, bitwise")
 
 
-def _by_rank_and_step(attempts: list[Attempt]) -> dict[tuple[int, int], Event]:
-    return {(rank, e.step or 0): e for rank, events in effective_steps(attempts).items() for e in events}
+Steps = dict[int, dict[int, Event]]
+"""The effective history: events by rank and step."""
+
+
+def _by_rank(attempts: list[Attempt]) -> Steps:
+    return {rank: {e.step or 0: e for e in events} for rank, events in effective_steps(attempts).items()}
+
+
+def _lone(ours: Steps, theirs: Steps, rank: int) -> set[int]:
+    """The steps of a rank that only one side has."""
+    return ours.get(rank, {}).keys() ^ theirs.get(rank, {}).keys()
+
+
+def _difference_of_rank(
+    rank: int, steps: list[int], ours: dict[int, Event], theirs: dict[int, Event]
+) -> tuple[int, int, str] | None:
+    """Step, rank and what differs there; None where nothing does."""
+    for step in steps:
+        mine, control = ours[step].data, theirs[step].data
+        for field in ("loss", "lr", "samples"):
+            if mine[field] != control[field]:
+                return step, rank, f"{field} {mine[field]}, control {control[field]}"
+    return None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from chaos.faults.base import all_faults
 from chaos.history import Event
 from metrics.attempts import Attempt
-from metrics.verdict import Case, Finding, Verdict
+from metrics.verdict import Case, Finding, Verdict, per_case
 
 CHECK = "recovered"
 
@@ -122,6 +122,7 @@ def breaks(event: Event) -> bool:
     return fault is None or fault.breaks
 
 
+@per_case
 def incidents(case: Case) -> list[tuple[Event, ...]]:
     """The firings of breaking faults, grouped by the attempt that they hit: each group costs one restart."""
     by_attempt: dict[int, list[Event]] = {}
@@ -131,6 +132,7 @@ def incidents(case: Case) -> list[tuple[Event, ...]]:
     return [tuple(events) for _, events in sorted(by_attempt.items())]
 
 
+@per_case
 def resized(case: Case) -> set[int]:
     """Attempts that the controller ended to change the world size, no fault having broken them: no incidents."""
     told = {e.attempt or 0 for e in case.history.select("controller.state") if e.data["to"] == "RESIZING"}
@@ -147,6 +149,7 @@ def cut_short(case: Case) -> set[int]:
     return {attempt.number for attempt in case.attempts if attempt.number in ended and not any(attempt.steps.values())}
 
 
+@per_case
 def recoveries(case: Case) -> list[Recovery]:
     """The recovery from every attempt that faults have hit, in order."""
     return [_recovery(case, fired) for fired in incidents(case)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -69,6 +70,8 @@ class Case:
     record: Record
     history: History
     control: History | None
+    known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What was worked out of it already, see ``per_case``."""
 
     @classmethod
     def load(cls, directory: Path) -> Case:
@@ -96,6 +99,22 @@ class Case:
     def control_attempts(self) -> list[Attempt]:
         """The lives of the control run's worker group; a sound control run has one."""
         return attempts_of(self.control) if self.control else []
+
+
+T = TypeVar("T")
+
+
+def per_case(function: Callable[[Case], T]) -> Callable[[Case], T]:
+    """What a function answers of a case, worked out once: many checks ask for the same."""
+
+    @functools.wraps(function)
+    def remembered(case: Case) -> T:
+        name = f"{function.__module__}.{function.__qualname__}"
+        if name not in case.known:
+            case.known[name] = function(case)
+        return cast(T, case.known[name])
+
+    return remembered
 
 
 @dataclass(frozen=True)
