@@ -30,10 +30,12 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## what the agent costs; the same kill asked of Chaos Toolkit
+bench: $(READY)  ## what agent, verifying and judging cost; the same kill asked of Chaos Toolkit; needs b3sum
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/agent_overhead.py
 	$(BIN)/python benchmarks/against_chaostoolkit.py
+	$(BIN)/python benchmarks/verify_throughput.py
+	$(BIN)/python benchmarks/analyze_scale.py
 
 clean:
 	rm -rf .venv runs out

@@ -102,6 +102,8 @@ def check_steps(case: Case) -> Finding:
             if (after.step or 0) <= (before.step or 0):
                 seen = f"rank {rank}: step {after.step} after step {before.step}, in attempt {after.attempt}"
                 return Finding(name, Verdict.FAIL, expected, seen)
+    if untold := _untold(case):
+        return Finding(name, Verdict.UNKNOWN, expected, untold)
     if dark := sorted({e.attempt or 0 for events in steps.values() for e in events if not worlds[e.attempt or 0]}):
         return Finding(name, Verdict.UNKNOWN, expected, f"the world size of attempt {dark[0]} was not recorded")
     return Finding(name, Verdict.PASS, expected, f"{len(steps)} steps, {_told_worlds(steps, worlds)}")
@@ -122,6 +124,16 @@ def effective(case: Case) -> dict[int, list[Event]]:
 def _worlds(case: Case) -> dict[int, int]:
     """World size by attempt; 0 where it was not recorded."""
     return {attempt.number: attempt.world_size for attempt in case.attempts}
+
+
+def _untold(case: Case) -> str:
+    """A step of a rank that no event tells though a later one was completed, also among lost steps; empty for none."""
+    for attempt in case.attempts:
+        for rank, events in sorted(attempt.steps.items()):
+            steps = {event.step or 0 for event in events}
+            if lacking := set(range(min(steps), max(steps))) - steps:
+                return f"attempt {attempt.number}, rank {rank}: no event tells of step {min(lacking)}"
+    return ""
 
 
 def _odd_step(events: list[Event], worlds: Mapping[int, int]) -> str:
