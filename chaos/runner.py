@@ -18,6 +18,7 @@ from chaos.agent.plan import Plan
 from chaos.attacks import Attacks
 from chaos.cluster.local import LocalCluster
 from chaos.confirm import Confirm
+from chaos.diagnosis import Diagnosis
 from chaos.eyes import Eyes
 from chaos.faults.base import Attack, all_faults, find_fault
 from chaos.history import HistoryWriter
@@ -62,8 +63,10 @@ class Conduct:
         self._attacks = Attacks(self.plan, self.writer, self.cluster)
         self._confirm = Confirm(self.plan, self.writer)
         self._eyes = Eyes(self.cluster, self.writer)
+        self._diagnosis = Diagnosis(self.plan, self.writer)
         self.waiting = Waiting(self.writer)
-        for observer in (self._confirm, self._attacks, Resources(self.writer, self.cluster.ledger), self.waiting):
+        resources = Resources(self.writer, self.cluster.ledger)
+        for observer in (self._confirm, self._attacks, resources, self._diagnosis, self.waiting):
             self.writer.observe(observer)
 
     @property
@@ -104,7 +107,7 @@ class Conduct:
         deadline = time.monotonic() + self.deadline_s
         if self._hits_nodes():
             self._eyes.open()
-        ticks = (self._eyes.tick, self._attacks.tick, self._confirm.tick)
+        ticks = (self._eyes.tick, self._attacks.tick, self._confirm.tick, self._diagnosis.tick)
         self._watch = Watch(self.directory, self.writer, self.driver, deadline, ticks)
 
     def _hits_nodes(self) -> bool:

@@ -15,7 +15,7 @@ import functools
 from typing import Any
 
 from chaos.exits import UsageError
-from metrics import budgets, continuity, control, detection, goodput, groups, growth, layers, recovery, waiting
+from metrics import budgets, continuity, control, detection, goodput, groups, growth, hangs, layers, recovery, waiting
 from metrics.checkpoints import content, registry
 from metrics.terms import TERMS as TERMS
 from metrics.terms import Bound, Quantity
@@ -103,6 +103,12 @@ def names(error: str) -> list[NamedCheck]:
 def beats_defaults(times: float) -> list[NamedCheck]:
     """The hang is over that many times sooner than Ray's defaults would notice it."""
     return [("detection", functools.partial(detection.check, times=times))]
+
+
+@_term
+def names_culprit() -> list[NamedCheck]:
+    """The ranks that a hang is due to are told from where all ranks stand."""
+    return [("culprit", hangs.check)]
 
 
 @_term

@@ -10,7 +10,7 @@ from chaos.faults.skip_collective import SkipCollective
 from chaos.schedule import Arming
 from chaos.targets import Rank
 from chaos.triggers import at_step, in_phase
-from metrics.expectations import HEALTHY, UNDISTURBED, beats_defaults
+from metrics.expectations import HEALTHY, UNDISTURBED, beats_defaults, names_culprit
 from scenarios.library.workers import once
 from scenarios.scenario import Scenario, Shape, register
 
@@ -22,7 +22,7 @@ HANG_FROZEN = register(
         name="hang-frozen",
         title="A worker process is frozen (SIGSTOP): it answers nothing, and holds its sockets.",
         inject=once(Freeze()),
-        expects=HEALTHY & beats_defaults(times=10),
+        expects=HEALTHY & beats_defaults(times=10) & names_culprit(),
         shape=SHORT,
     )
 )
@@ -32,7 +32,7 @@ HANG_BLOCKED = register(
         name="hang-blocked",
         title="The training thread of a worker blocks between two steps; all health checks are answered.",
         inject=once(Hang()),
-        expects=HEALTHY & beats_defaults(times=20),
+        expects=HEALTHY & beats_defaults(times=20) & names_culprit(),
         shape=SHORT,
     )
 )
@@ -52,7 +52,7 @@ HANG_GIL = register(
         name="hang-gil",
         title="A native call that never returns keeps the interpreter lock of a worker.",
         inject=once(HangGil()),
-        expects=HEALTHY & beats_defaults(times=10),
+        expects=HEALTHY & beats_defaults(times=10) & names_culprit(),
         shape=SHORT,
     )
 )
@@ -84,7 +84,7 @@ MISSING_REPORT = register(
         inject=lambda shape: (
             Arming(MissingReport(), in_phase("report") & at_step(2 * shape.checkpoint_every), Rank(shape.rank)),
         ),
-        expects=HEALTHY & beats_defaults(times=20),
+        expects=HEALTHY & beats_defaults(times=20) & names_culprit(),
         shape=SHORT,
     )
 )

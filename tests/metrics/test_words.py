@@ -10,6 +10,7 @@ from metrics.expectations import TERMS, parse
 from metrics.verdict import Verdict
 from tests.capacity import failing, preempted, waiting, without_node
 from tests.histories import Run, faulty, healthy, sampled, worst
+from tests.metrics.test_hangs import HANGS, hung
 from tests.stories import Hit, checkpoint_name, parts
 
 EXIT = Hit(1, phase="first-step", fault="exit")
@@ -61,6 +62,12 @@ WORDS: dict[str, tuple[str, Run, Run, Run]] = {
     "fails": ("fails(error='WorkerGroupError')", LOOP, healthy(), LOOP.drop("workload.exit")),
     "names": ("names(error='InjectedError')", RAISED, healthy(), RAISED.drop("worker.error")),
     "beats_defaults": ("beats_defaults(times=10)", FROZEN, FROZEN.change("fault.fired", wall_ns=1), healthy()),
+    "names_culprit": (
+        "names_culprit()",
+        hung(HANGS, "collective", "elsewhere"),
+        hung(HANGS, "elsewhere", "collective"),
+        HANGS,
+    ),
     "stays_flat": (
         "stays_flat(by=0.25, files=20.0)",
         FLAT,
