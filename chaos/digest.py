@@ -14,10 +14,13 @@ import torch
 
 LENGTH = 16
 
+LARGEST = 1_000_000
+"""Values within one plain value that a digest is taken of."""
+
 
 def tensor_digest(name: str, shape: Sequence[int], offsets: Sequence[int], piece: torch.Tensor) -> str:
     """Hex digest of one piece of a tensor: ``shape`` is the whole tensor's, ``offsets`` where the piece begins."""
-    local = piece.detach().cpu().contiguous()
+    local = piece.detach().cpu().resolve_conj().resolve_neg().contiguous()
     numbers = [local.reshape(-1).view(torch.uint8).numpy().data] if local.numel() else []
     return numbers_digest(name, local.dtype, shape, offsets, local.shape, numbers)
 
@@ -31,7 +34,7 @@ def numbers_digest(
     numbers: Iterable[memoryview],
 ) -> str:
     """The same of a piece of these sizes whose numbers come as bytes, part by part, in the order of its dimensions."""
-    hasher = blake3.blake3(f"{name}|{dtype}|{tuple(shape)}|{tuple(offsets)}|{tuple(sizes)}|".encode())
+    hasher = blake3.blake3(_bytes(f"{name}|{dtype}|{tuple(shape)}|{tuple(offsets)}|{tuple(sizes)}|"))
     for part in numbers:
         hasher.update(part)
     return hasher.hexdigest(length=LENGTH)
@@ -39,7 +42,33 @@ def numbers_digest(
 
 def value_digest(name: str, value: object) -> str:
     """Hex digest of a plain value: numbers, strings, None, and tuples, lists and dicts of them."""
-    return blake3.blake3(f"{name}|{value!r}".encode()).hexdigest(length=LENGTH)
+    return blake3.blake3(_bytes(f"{name}|{_text(value, [LARGEST])}")).hexdigest(length=LENGTH)
+
+
+def _text(value: object, left: list[int]) -> str:
+    """A value as text, as ``repr`` gives it but for tensors, whose bytes count, and sets, which have no order.
+
+    ``left``: how many values may still follow. Raises ValueError when there are more.
+    """
+    left[0] -= 1
+    if left[0] < 0:
+        raise ValueError(f"more than {LARGEST} values in one")
+    match value:
+        case torch.Tensor():
+            return f"tensor({tensor_digest('', value.shape, (0,) * value.dim(), value)})"
+        case set() | frozenset():
+            return f"{{{', '.join(sorted(_text(one, left) for one in value))}}}"
+        case tuple() if type(value) is tuple:
+            return f"({', '.join(_text(one, left) for one in value)}{',' if len(value) == 1 else ''})"
+        case list() if type(value) is list:
+            return f"[{', '.join(_text(one, left) for one in value)}]"
+        case dict() if type(value) is dict:
+            return f"{{{', '.join(f'{_text(key, left)}: {_text(one, left)}' for key, one in value.items())}}}"
+    return repr(value)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def piece_key(name: str, offsets: Sequence[int]) -> str:

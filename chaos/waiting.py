@@ -73,5 +73,5 @@ def interrupt(driver: subprocess.Popen[bytes], watch: Watch, writer: HistoryWrit
     ended = driver.poll() is not None
     seconds = time.monotonic() - begin if ended else None
     if ended or not watch.expired:
-        writer.emit("workload.interrupted", data={"signal": "SIGINT", "seconds": seconds})
+        writer.emit("workload.interrupted", data={"signal": "SIGINT", "seconds": seconds, "waited_s": ENDS_S})
     driver.kill()

@@ -43,10 +43,11 @@ class Attempt:
     @cached_property
     def complete(self) -> dict[int, int]:
         """When the slowest rank had completed each step that every rank completed (ns since the epoch), in order."""
-        ends: dict[int, list[int]] = defaultdict(list)
-        for event in (event for events in self.steps.values() for event in events):
-            ends[event.step or 0].append(event.wall_ns)
-        return {step: max(times) for step, times in sorted(ends.items()) if len(times) >= self.world_size > 0}
+        ends: dict[int, dict[int, int]] = defaultdict(dict)
+        for rank, events in self.steps.items():
+            for event in events:
+                ends[event.step or 0][rank] = event.wall_ns
+        return {step: max(by.values()) for step, by in sorted(ends.items()) if len(by) >= self.world_size > 0}
 
     @property
     def resumed(self) -> int:

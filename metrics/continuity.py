@@ -129,10 +129,13 @@ def _worlds(case: Case) -> dict[int, int]:
 def _untold(case: Case) -> str:
     """A step of a rank that no event tells though a later one was completed, also among lost steps; empty for none."""
     for attempt in case.attempts:
-        for rank, events in sorted(attempt.steps.items()):
-            steps = {event.step or 0 for event in events}
-            if lacking := set(range(min(steps), max(steps))) - steps:
-                return f"attempt {attempt.number}, rank {rank}: no event tells of step {min(lacking)}"
+        furthest = max((event.step or 0 for events in attempt.steps.values() for event in events), default=0)
+        for rank, begin in sorted(attempt.resume_steps.items()):
+            # No rank begins a step before all have made the one before it, so all but the last must be told.
+            steps = sorted({event.step or 0 for event in attempt.steps.get(rank, ())} | {furthest})
+            gaps = itertools.pairwise([*([] if begin is None else [begin]), *steps])
+            if lacking := next((before + 1 for before, after in gaps if after > before + 1), None):
+                return f"attempt {attempt.number}, rank {rank}: no event tells of step {lacking}"
     return ""
 
 
@@ -194,7 +197,7 @@ def sample_ids(events: Iterable[Event]) -> Counter[int]:
 
 def consumed(events: Iterable[Event]) -> int:
     """How many samples were consumed in steps, each as often as it was."""
-    return sum(last - first + 1 for event in events for first, last in event.data["samples"])
+    return sum(max(0, last - first + 1) for event in events for first, last in event.data["samples"])
 
 
 @dataclass(frozen=True)
@@ -250,6 +253,8 @@ def _are_next(events: list[Event], begin: int, count: int, size: int) -> bool:
     """Whether the ranges of a step are the ``count`` ids from ``begin`` on, without wrapping around at ``size``."""
     reached = begin
     for first, last in sorted(tuple(span) for event in events for span in event.data["samples"]):
+        if last < first:
+            continue
         if first != reached:
             return False
         reached = last + 1
@@ -272,7 +277,7 @@ def _by_count(steps: list[list[Event]], size: int | None) -> _Ledger:
         total += ids.total()
         doubled.update(i for i in ids if seen[i] > math.ceil(total / size))
     least = max(total // size, int(size == max(seen) + 1))
-    missing = [i for i in range(size) if seen[i] < least]
+    missing = [i for i in range(size) if seen[i] < least] if least else []
     return _Ledger(missing, sorted(doubled), samples=len(seen), epochs=max(seen.values()))
 
 

@@ -103,7 +103,8 @@ def _stepped_clock(case: Case) -> str:
     for node, events in by_node.items():
         usual = statistics.median_low(event.wall_ns - event.mono_ns for event in events)
         odd = [event for event in events if abs(event.wall_ns - event.mono_ns - usual) > STEP_NS]
-        if len(odd) > 1:
+        # One process may have been stopped between its two readings, the wall clock's first.
+        if len(odd) > 1 or any(event.wall_ns - event.mono_ns > usual for event in odd):
             by_s = (odd[0].wall_ns - odd[0].mono_ns - usual) / 1e9
             return f"the clock of {node} stepped: it is off by {by_s:+.3f} s at {len(odd)} events, first {odd[0].kind}"
     return ""

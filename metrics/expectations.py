@@ -120,6 +120,8 @@ def stays_flat(by: float = 0.25, files: float = 20.0) -> list[NamedCheck]:
 @_term
 def stays_productive(share: float) -> list[NamedCheck]:
     """At least that share of the job's life goes into steps that are done for the first time."""
+    if not 0 < share <= 1:
+        raise UsageError(f"stays_productive(share={share!r}): share is a part of 1, such as 0.3")
     return [("goodput", functools.partial(goodput.check, share=share))]
 
 

@@ -7,18 +7,20 @@ completed it.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from chaos.history import Event
 from metrics.attempts import Attempt
-from metrics.recovery import STARTING, breaks
+from metrics.recovery import SLACK, STARTING, breaks, hit, resized, step_times
 from metrics.verdict import Case, Finding, Verdict
 
 BUCKETS = {
     "startup": "start of the script -> data or checkpoint first touched",
     "productive": "steps that were completed for the first time",
     "replayed": "steps done again, and the one that was cut short",
+    "stalled": "what a fault added to steps that it disturbed, beyond the median step",
     "save_stall": "end of a step -> its checkpoint handed over by every rank",
     "data_wait": "end of a step or save -> the program tells of its next samples",
     "detection": "fault, or last step -> controller acts on it",
@@ -80,7 +82,7 @@ Border = tuple[str, int | None]
 def goodput(case: Case) -> Goodput | None:
     """The life of a run's training script; None where its start, its end or every step is unknown."""
     start, end = case.history.first("workload.start"), case.history.first("workload.exit")
-    if start is None or end is None or not any(attempt.complete for attempt in case.attempts):
+    if start is None or end is None or not any(attempt.complete for attempt in case.attempts) or _dark(case):
         return None
     parts: list[Part] = []
     at, ranks = start.wall_ns, 0
@@ -94,17 +96,26 @@ def goodput(case: Case) -> Goodput | None:
     return Goodput(tuple(parts))
 
 
+def _dark(case: Case) -> bool:
+    """Whether the steps of some attempt are in the dark: its size, or all steps of one of its ranks, are not told."""
+    ended = hit(case) | resized(case)
+    made = [attempt for attempt in case.attempts if any(attempt.steps.values())]
+    return any(not a.world_size or not (a.complete or a.number in ended) for a in made)
+
+
 def _life(case: Case) -> Iterator[tuple[Attempt, str, int | None]]:
     """The borders of all attempts, in order."""
-    furthest, saves = 0, _saves(case)
+    furthest, saves, disturbed = 0, _saves(case), _disturbed(case)
+    times = [seconds for attempt in case.attempts for _, seconds in step_times(attempt)]
+    usual_ns = int(statistics.median(times) * 1e9) if times else 0
     for number, attempt in enumerate(case.attempts):
         complete = attempt.complete
         for border in _arrival(attempt, first=number == 0):
             yield attempt, *border
-        for border in _steps(attempt, complete, saves, furthest):
+        for border in _steps(attempt, saves, furthest, Pace(usual_ns, disturbed)):
             yield attempt, *border
         furthest = max([furthest, *complete])
-        if number < len(case.attempts) - 1:
+        if number < len(case.attempts) - 1 or attempt.number in hit(case):
             for border in _departure(case, attempt):
                 yield attempt, *border
 
@@ -122,25 +133,57 @@ def _arrival(attempt: Attempt, first: bool) -> Iterator[Border]:
     yield "restore", max((event.wall_ns for event in attempt.restore_ends.values()), default=None)
 
 
-def _steps(
-    attempt: Attempt, complete: dict[int, int], saves: dict[tuple[int, int], int], furthest: int
-) -> Iterator[Border]:
+@dataclass(frozen=True)
+class Pace:
+    """The median step, in nanoseconds, and the times during which faults disturbed steps."""
+
+    usual_ns: int
+    disturbed: list[tuple[int, int]]
+
+    def ends(self, begin_ns: int, end_ns: int) -> int | None:
+        """When a step would have ended that a fault stretched; None for a step that none did."""
+        stretched = end_ns - begin_ns > SLACK * self.usual_ns > 0
+        touched = any(begin < end_ns and end > begin_ns for begin, end in self.disturbed)
+        return begin_ns + self.usual_ns if stretched and touched else None
+
+
+def _disturbed(case: Case) -> list[tuple[int, int]]:
+    """From each firing of a fault to its end, where it has one."""
+    ends = {e.data["injection"]: e for kind in ("fault.ended", "fault.healed") for e in case.history.select(kind)}
+    fired = case.history.select("fault.fired")
+    return [(e.wall_ns, max(e.wall_ns + 1, ends.get(e.data["injection"], e).wall_ns)) for e in fired]
+
+
+def _steps(attempt: Attempt, saves: dict[tuple[int, int], int], furthest: int, pace: Pace) -> Iterator[Border]:
     """Step by step: the save that came before, the wait for data, the step itself."""
-    waits = _waits(attempt)
-    for step, end_ns in complete.items():
+    waits, begin_ns = _waits(attempt), 0
+    for step, end_ns in attempt.complete.items():
+        done = "productive" if step > furthest else "replayed"
         yield "save_stall", saves.get((attempt.number, step - 1))
         yield "data_wait", waits.get(step)
-        yield "productive" if step > furthest else "replayed", end_ns
-    yield "save_stall", saves.get((attempt.number, max(complete, default=0)))
+        if begin_ns and (undisturbed := pace.ends(begin_ns, end_ns)):
+            yield done, undisturbed
+            yield "stalled", end_ns
+        yield done, end_ns
+        begin_ns = end_ns
+    yield "save_stall", saves.get((attempt.number, max(attempt.complete, default=0)))
 
 
 def _departure(case: Case, attempt: Attempt) -> Iterator[Border]:
     """From the last step that all ranks completed to the controller's leaving RUNNING."""
     told = case.history.select("controller.state", attempt=attempt.number)
-    left = next((event for event in told if event.data["to"] not in STARTING), None)
+    up_ns = attempt.start.wall_ns if attempt.start else 0
+    left = next((event for event in told if event.data["to"] not in STARTING and event.wall_ns >= up_ns), None)
     fired = [e for e in case.history.select("fault.fired", attempt=attempt.number) if breaks(e)]
-    yield "replayed", fired[0].wall_ns if fired else None
+    yield _doing(attempt), fired[0].wall_ns if fired else None
     yield "detection", left.wall_ns if left else None
+
+
+def _doing(attempt: Attempt) -> str:
+    """What an attempt was at when a fault hit it."""
+    if attempt.complete or attempt.restore_ends:
+        return "replayed"
+    return "restore" if attempt.restore_begins else "restart" if attempt.number else "startup"
 
 
 def _waits(attempt: Attempt) -> dict[int, int]:

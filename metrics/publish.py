@@ -55,7 +55,7 @@ def _judge_run(directory: Path, expect: Expectation | None) -> tuple[Case, Judge
         raise ValueError(f"{directory}: its expectation cannot be read: {error}") from error
     if expect is not None:
         expected = expected.but(expect)
-        case = dataclasses.replace(case, known={}, record=msgspec.structs.replace(case.record, expect=str(expected)))
+        case = dataclasses.replace(case, record=msgspec.structs.replace(case.record, expect=str(expected)))
     return case, judge(case, (*ALWAYS, *expected.checks))
 
 
@@ -65,7 +65,7 @@ def record_judged(case: Case) -> Case:
     event = writer.emit("run.judged")
     writer.close()
     (case.directory / EVENTS).rmdir()
-    return dataclasses.replace(case, known={}, history=History.of([*case.history, event], case.history.unreadable))
+    return dataclasses.replace(case, history=History.of([*case.history, event], case.history.unreadable))
 
 
 def publish(case: Case, judgement: Judgement) -> Summary:

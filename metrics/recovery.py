@@ -136,16 +136,17 @@ def incidents(case: Case) -> list[tuple[Event, ...]]:
 def resized(case: Case) -> set[int]:
     """Attempts that the controller ended to change the world size, no fault having broken them: no incidents."""
     told = {e.attempt or 0 for e in case.history.select("controller.state") if e.data["to"] == "RESIZING"}
-    return told - _hit(case)
+    return told - hit(case)
 
 
-def _hit(case: Case) -> set[int]:
+def hit(case: Case) -> set[int]:
+    """Attempts that faults have broken."""
     return {events[0].attempt or 0 for events in incidents(case)}
 
 
 def cut_short(case: Case) -> set[int]:
     """Attempts that a fault or a resize ended before their first step: what they lack, the next attempt must supply."""
-    ended = _hit(case) | resized(case)
+    ended = hit(case) | resized(case)
     return {attempt.number for attempt in case.attempts if attempt.number in ended and not any(attempt.steps.values())}
 
 
@@ -187,10 +188,11 @@ def _recovery(case: Case, fired: tuple[Event, ...]) -> Recovery:
 
 def _cause(case: Case, fired: Event) -> str:
     """The error that the controller acted on, and the first one that a rank told it in that attempt."""
-    left = _change(case, fired, lambda event: bool(event.data.get("error")))
-    if left is None:
+    left = _change(case, fired, lambda event: event.data["to"] not in STARTING or bool(event.data.get("error")))
+    if left is None or not left.data.get("error"):
         return ""
-    told = case.history.first("worker.error", attempt=fired.attempt)
+    errors = case.history.select("worker.error", attempt=fired.attempt)
+    told = next((error for error in errors if fired.wall_ns <= error.wall_ns <= left.wall_ns), None)
     return str(left.data["error"]) + (f": rank {told.rank} {told.data['error']}" if told else "")
 
 
@@ -200,21 +202,21 @@ def _usual_again(attempts: list[Attempt], number: int, back: list[Attempt]) -> i
     None when they never did, when too few steps tell, or when the group came back in another size, whose steps take
     another time.
     """
-    before = [attempt for attempt in attempts if attempt.number <= number]
-    usual = [seconds for attempt in before for _, seconds in _steps(attempt)]
-    size = before[-1].world_size if before else 0
+    size = next((attempt.world_size for attempt in attempts if attempt.number == number), 0)
+    before = [attempt for attempt in attempts if attempt.number <= number and attempt.world_size == size]
+    usual = [seconds for attempt in before for _, seconds in step_times(attempt)]
     after = next((attempt for attempt in back if attempt.complete), None)
     if len(usual) < CALM or after is None or after.world_size != size:
         return None
     calm = 0
-    for end_ns, seconds in _steps(after):
+    for end_ns, seconds in step_times(after):
         calm = calm + 1 if seconds <= SLACK * statistics.median(usual) else 0
         if calm == CALM:
             return end_ns
     return None
 
 
-def _steps(attempt: Attempt) -> list[tuple[int, float]]:
+def step_times(attempt: Attempt) -> list[tuple[int, float]]:
     """When each step but the first was complete on all ranks, and the seconds since the one before."""
     return [(end, (end - begin) / 1e9) for begin, end in itertools.pairwise(attempt.complete.values())]
 
@@ -274,7 +276,8 @@ def _passed(after: Attempt, goal: int) -> Border | None:
 def _all(events: Iterable[Event], wanted: int) -> Border | None:
     """When the slowest of the ranks got there; None when one of them never did."""
     found = sorted(events, key=lambda event: event.wall_ns)
-    return Border(found[-1].wall_ns, found[-1].rank) if found and len(found) >= wanted > 0 else None
+    ranks = {event.rank for event in found}
+    return Border(found[-1].wall_ns, found[-1].rank) if len(ranks) >= wanted > 0 else None
 
 
 def _placement_ready(after: Attempt) -> Border | None:

@@ -70,7 +70,7 @@ class Case:
     record: Record
     history: History
     control: History | None
-    known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    known: dict[str, Any] = field(init=False, default_factory=dict, compare=False, repr=False)
     """What was worked out of it already, see ``per_case``."""
 
     @classmethod

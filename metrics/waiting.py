@@ -40,7 +40,9 @@ def check_interruptible(case: Case, within: float) -> Finding:
         return Finding(name, Verdict.UNKNOWN, expected, "nobody interrupted it")
     signal, seconds = found.data["signal"], found.data["seconds"]
     if seconds is None:
-        return Finding(name, Verdict.FAIL, expected, f"{signal} did not end it: it had to be killed")
+        waited = float(found.data.get("waited_s", within))
+        verdict = Verdict.FAIL if waited >= within else Verdict.UNKNOWN
+        return Finding(name, verdict, expected, f"{signal} did not end it: it had to be killed after {waited:g} s")
     verdict = Verdict.PASS if seconds <= within else Verdict.FAIL
     return Finding(name, verdict, expected, f"ended {seconds:.1f} s after {signal}", evidence=dict(found.data))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,10 +57,26 @@ def run(asked: Asked, screen: Console) -> tuple[Verification, float]:
             told=lambda size: progress.advance(task, size),
         )
     seconds = time.perf_counter() - began[0]
-    if asked.record and found.verdict is Verdict.PASS:
-        text = msgspec.json.encode(Digests(checkpoint=asked.folder.resolve().name, pieces=found.digests))
-        asked.record.write_bytes(msgspec.json.format(text, indent=1) + b"\n")
+    if asked.record and recordable(found):
+        _record(asked.record, Digests(checkpoint=asked.folder.resolve().name, pieces=found.digests))
     return found, seconds
+
+
+def recordable(found: Verification) -> bool:
+    """Whether there are digests worth keeping: of every piece, and no check fails."""
+    return found.verdict is not Verdict.FAIL and bool(found.digests)
+
+
+def _record(file: Path, digests: Digests) -> None:
+    text = msgspec.json.format(msgspec.json.encode(digests), indent=1) + b"\n"
+    scratch = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        scratch.write_bytes(text)
+        scratch.replace(file)
+    except OSError as error:
+        raise UsageError(f"--record {file}: {error.strerror}") from error
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def _check(asked: Asked) -> None:
@@ -110,7 +127,7 @@ def show(asked: Asked, found: Verification, seconds: float, screen: Console) -> 
     size, colour = found.size / 1e6, COLOURS[found.verdict]
     line = f": {found.pieces} pieces, {size:,.1f} MB in {seconds:.2f} s"
     screen.print(f"verdict  [bold {colour}]{found.verdict}[/]{line}", highlight=False)
-    if asked.record and found.verdict is Verdict.PASS:
+    if asked.record and recordable(found):
         screen.print(f"digests  {short(asked.record)}: compare with --against", highlight=False, soft_wrap=True)
     elif asked.record:
         screen.print("digests  not recorded, since the checkpoint is not sound", highlight=False)

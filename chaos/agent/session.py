@@ -67,8 +67,9 @@ class Session:
         if not self._data_begun:
             self._data_begun = True
             self._writer.emit("data.begin")
-        self._samples_ns = self._samples_ns or time.time_ns()
+        now = time.time_ns()
         for i in ids:
+            self._samples_ns = self._samples_ns or now
             if self._samples and self._samples[-1][1] == i - 1:
                 self._samples[-1][1] = i
             else:

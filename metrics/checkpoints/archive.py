@@ -99,15 +99,24 @@ class Archive:
             raise BadArchive(f"its archive cannot be read: {_line(error)}") from error
         if any(first + size > begin + length for first, size in self._places.values()):
             raise BadArchive("a record goes beyond its archive")
+        self._sums = self._checksums()
 
-    def records(self) -> tuple[Record, ...]:
-        """All records, with the checksums recorded for them (``torch.serialization.set_crc32_options``)."""
+    def _checksums(self) -> dict[str, int]:
+        """The checksum recorded for each record; each is opened, for torch's reader opens none before it reads it."""
+        found = {}
         try:
             with zipfile.ZipFile(self._window) as archive:
-                recorded = {info.filename.partition("/")[2]: info.CRC for info in archive.infolist()}
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error) as error:
-            raise BadArchive(f"its archive cannot be read: {error}") from error
-        return tuple(Record(name, *place, recorded.get(name, 0)) for name, place in self._places.items())
+                for info in archive.infolist():
+                    archive.open(info).close()
+                    found[info.filename.partition("/")[2]] = info.CRC
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, struct.error) as error:
+            raise BadArchive(f"its archive cannot be read: {_line(error)}") from error
+        return found
+
+    def records(self, *, numbers: bool = True) -> tuple[Record, ...]:
+        """All records, or all but a tensor's numbers, with the checksums that torch recorded for them."""
+        wanted = (name for name in self._places if numbers or not name.startswith("data/"))
+        return tuple(Record(name, *self._places[name], self._sums.get(name, 0)) for name in wanted)
 
     def value(self) -> Any:
         """What is stored, decoded.
@@ -140,6 +149,8 @@ class Archive:
             return BadArchive(f"it asks for {hostile[0]}, which no checkpoint needs")
         if asked:
             return Undecided(f"only executing {asked[0]} could decode it")
+        if isinstance(error, (MemoryError, RecursionError)) or "can't allocate memory" in str(error):
+            return Undecided(f"decoding it takes too much memory: {_line(error)}")
         return BadArchive(f"it cannot be decoded: {_line(error)}")
 
     def layout(self) -> Layout:
@@ -155,7 +166,11 @@ class Archive:
             raise BadArchive(f"it holds a {type(found).__name__}, not a tensor")
         if found.layout is not torch.strided or type(found) not in (torch.Tensor, torch.nn.Parameter):
             raise Undecided(f"it is a {type(found).__name__} of layout {found.layout}")
-        first, size = self._places.get("data/0", (0, -1))
+        if found.is_quantized or found.is_conj() or found.is_neg():
+            raise Undecided("its numbers are not stored as they are")
+        if [name for name in self._places if name.startswith("data/")] != ["data/0"]:
+            raise BadArchive("it holds other numbers than those of one tensor")
+        first, size = self._places["data/0"]
         if size != found.untyped_storage().nbytes():
             raise BadArchive("its numbers are not those that it describes")
         if self._reader.has_record("byteorder") and self._reader.get_record("byteorder") != b"little":
@@ -202,7 +217,7 @@ def stream(handle: int, begin: int, length: int) -> Iterator[memoryview]:
 
 
 def _gathered(handle: int, layout: Layout) -> Iterator[memoryview]:
-    """The same for a tensor whose numbers do not lie in order: block by block of its first dimension."""
+    """The same for a tensor whose numbers do not lie in order."""
     import numpy as np
 
     size = layout.dtype.itemsize
@@ -210,9 +225,20 @@ def _gathered(handle: int, layout: Layout) -> Iterator[memoryview]:
         whole = np.memmap(file, np.uint8, mode="r")
     strides = (*(stride * size for stride in layout.stride), 1)
     view = np.lib.stride_tricks.as_strided(whole[layout.begin :], (*layout.shape, size), strides, writeable=False)
-    rows = max(1, CHUNK // max(1, layout.numbers // layout.shape[0] * size))
-    for first in range(0, layout.shape[0], rows):
-        yield np.ascontiguousarray(view[first : first + rows]).reshape(-1).data
+    return _blocks(view)
+
+
+def _blocks(view: Any) -> Iterator[memoryview]:
+    """The bytes of an array in order, in blocks that are small enough."""
+    import numpy as np
+
+    rows = CHUNK // max(1, view.nbytes // view.shape[0])
+    if view.nbytes > CHUNK and not rows and view.ndim > 1:
+        for row in view:
+            yield from _blocks(row)
+        return
+    for first in range(0, view.shape[0], max(1, rows)):
+        yield np.ascontiguousarray(view[first : first + max(1, rows)]).reshape(-1).data
 
 
 class _Window(io.RawIOBase):

@@ -153,7 +153,8 @@ def check_stored(case: Case) -> Finding:
 
 def kept(case: Case) -> list[Event]:
     """The commits of the checkpoints that retention keeps, in order."""
-    return [event for attempt in case.attempts for event in attempt.commits][-case.record.keep :]
+    told = {str(event.data["checkpoint"]): event for attempt in case.attempts for event in attempt.commits}
+    return list(told.values())[-case.record.keep :]
 
 
 def _size(folder: Path) -> int:

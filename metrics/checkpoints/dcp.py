@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:  # importing torch takes seconds, which a command that reads no checkpoint need not wait for
     import torch
@@ -32,29 +33,87 @@ ALLOWED = {
     },
     "torch.distributed.checkpoint.filesystem": {"_StorageInfo", "_StorageMeta"},
     "torch.serialization": {"_get_layout"},
-    "pathlib": {"PosixPath", "PurePosixPath", "Path"},
     "collections": {"OrderedDict"},
 }
+
+
+PATHS = {"Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath"}
+"""Classes of ``pathlib``, of any version of Python, that may be asked for; all are read as one that touches no disk."""
 
 
 class BadCheckpoint(Exception):
     """The files are no complete, readable checkpoint; the message names the file and what is wrong with it."""
 
 
+_BUILD: Any = pickle._Unpickler.dispatch[pickle.BUILD[0]]
+
+
 class _Careful(pickle._Unpickler):
-    """Looks up only what is allowed.
+    """Looks up only what is allowed, changes no class, and reads nothing that torch's own reader would refuse.
 
     The unpickler in Python, for the one in C reserves whatever memory a hostile pickle claims to need.
     """
+
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
+    stack: list[Any]
+    read: Callable[[int], bytes]
+    pop_mark: Callable[[], list[Any]]
+    _unframer: Any
+
+    def __init__(self, text: bytes) -> None:
+        self._text = io.BytesIO(text)
+        self._length = len(text)
+        super().__init__(self._text)
 
     def find_class(self, module: str, name: str) -> Any:
         import torch
 
         if name in ALLOWED.get(module, ()):
             return super().find_class(module, name)
+        if module in ("pathlib", "pathlib._local") and name in PATHS:
+            return PurePosixPath
         if module == "torch" and (name == "Size" or isinstance(getattr(torch, name, None), torch.dtype)):
             return getattr(torch, name)
         raise BadCheckpoint(f"{METADATA} asks for {module}.{name}, which no torch checkpoint needs")
+
+    def load_frame(self) -> None:
+        """A frame must be there as a whole: the unpickler in C refuses one that is not, the one in Python does not."""
+        (size,) = struct.unpack("<Q", self.read(8))
+        if size > self._length - self._text.tell():
+            raise pickle.UnpicklingError("pickle data was truncated")
+        self._unframer.load_frame(size)
+
+    def load_build(self) -> None:
+        """Give an object its state; a class or a function, which all others would share, gets none."""
+        if callable(self.stack[-2]):
+            raise BadCheckpoint(f"{METADATA} changes {self.stack[-2]!r}")
+        _BUILD(self)
+
+    def load_setitem(self) -> None:
+        """Put one item into a dict."""
+        value, key = self.stack.pop(), self.stack.pop()
+        self.stack[-1][_key(key)] = value
+
+    def load_setitems(self) -> None:
+        """Put several items into a dict."""
+        items = self.pop_mark()
+        self.stack[-1].update((_key(key), value) for key, value in zip(items[::2], items[1::2], strict=True))
+
+    dispatch[pickle.FRAME[0]] = load_frame
+    dispatch[pickle.BUILD[0]] = load_build
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+    del dispatch[pickle.BYTEARRAY8[0]]
+
+
+def _key(key: Any) -> Any:
+    """A key of a dict as torch has them; hashing any other could take for ever."""
+    from torch.distributed.checkpoint.metadata import MetadataIndex
+
+    parts = (key.fqn, *(key.offset or ()), key.index) if type(key) is MetadataIndex else (key,)
+    if not all(part is None or type(part) in (str, int) for part in parts):
+        raise BadCheckpoint(f"{METADATA} has a {type(key).__name__} as a key")
+    return key
 
 
 def read_metadata(folder: Path) -> Metadata:
@@ -68,7 +127,9 @@ def read_metadata(folder: Path) -> Metadata:
     if not file.exists():
         raise BadCheckpoint(f"{file} is missing: the save never finished, or this is no DCP checkpoint")
     try:
-        found = _Careful(io.BytesIO(file.read_bytes())).load()
+        if not file.is_file():
+            raise BadCheckpoint(f"{file} cannot be read: it is no regular file")
+        found = _Careful(file.read_bytes()).load()
     except BadCheckpoint:
         raise
     except Exception as error:
@@ -153,18 +214,29 @@ def _offsets(index: Any, described: Any) -> tuple[int, ...]:
 
 def _read(folder: Path, index: Any, info: Any) -> Any:
     """What is stored at one place, decoded."""
-    file = folder / info.relative_path
-    if not file.resolve().is_relative_to(folder.resolve()):
-        raise BadCheckpoint(f"{folder / METADATA} points outside the checkpoint: {info.relative_path}")
+    file = folder / inside(folder, info.relative_path)
     if info.offset < 0 or info.length < 0:
         raise BadCheckpoint(f"{folder / METADATA} places {index.fqn} at {info.offset}, {info.length} bytes long")
     return _decode(file, info.offset, info.length, index.fqn)
 
 
+def inside(folder: Path, name: Any) -> str:
+    """The name of a file of the checkpoint, which may itself be a link.
+
+    Raises BadCheckpoint when it is none, or leads out of the directory.
+    """
+    if type(name) is not str:
+        raise BadCheckpoint(f"{folder / METADATA} names a {type(name).__name__} as file")
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise BadCheckpoint(f"{folder / METADATA} points outside the checkpoint: {name}")
+    return name
+
+
 def _decode(file: Path, offset: int, length: int, name: str) -> Any:
     import torch
 
-    if not file.exists():
+    if not file.is_file():
         raise BadCheckpoint(f"{file} is missing; it should hold {name}")
     with file.open("rb") as stream:
         stream.seek(offset)

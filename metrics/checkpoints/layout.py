@@ -6,11 +6,11 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metrics.checkpoints.dcp import METADATA, BadCheckpoint, coherent
+from metrics.checkpoints.dcp import METADATA, BadCheckpoint, coherent, inside
 
 if TYPE_CHECKING:
     import torch
@@ -64,48 +64,74 @@ def places_of(folder: Path, metadata: Metadata) -> list[Place]:
     Raises BadCheckpoint when they contradict themselves.
     """
     with coherent(folder):
+        described = {name: _described(folder, name, what) for name, what in metadata.state_dict_metadata.items()}
         stored = (metadata.storage_data or {}).items()
-        found = [_place(folder, metadata, index, info) for index, info in stored]
-        for file in {place.file for place in found}:
-            if not (folder / file).resolve().is_relative_to(folder.resolve()):
-                raise BadCheckpoint(f"{folder / METADATA} points outside the checkpoint: {file}")
+        found = [_place(folder, described, index, info) for index, info in stored]
         return sorted(found, key=lambda place: (place.file, place.begin))
 
 
-def _place(folder: Path, metadata: Metadata, index: Any, info: Any) -> Place:
-    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+@dataclass(frozen=True)
+class _Described:
+    """What the metadata say of a value: of a tensor its shape, its type, and the sizes of its parts by offsets."""
 
-    if index.fqn not in metadata.state_dict_metadata:
+    shape: tuple[int, ...] | None = None
+    dtype: torch.dtype | None = None
+    sizes: Mapping[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
+
+
+def _described(folder: Path, name: Any, what: Any) -> _Described:
+    import torch
+    from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
+
+    if type(what) is BytesStorageMetadata:
+        return _Described()
+    if type(what) is not TensorStorageMetadata or not isinstance(what.properties.dtype, torch.dtype):
+        raise BadCheckpoint(f"{folder / METADATA} describes {name} as a {type(what).__name__}")
+    boxes = [what.size, *(part for chunk in what.chunks for part in (chunk.offsets, chunk.sizes))]
+    if not all(type(box) is torch.Size for box in boxes):
+        raise BadCheckpoint(f"{folder / METADATA} describes {name} with a shape that is none")
+    sizes = {tuple(chunk.offsets): tuple(chunk.sizes) for chunk in what.chunks}
+    return _Described(tuple(what.size), what.properties.dtype, sizes)
+
+
+def _place(folder: Path, described: Mapping[str, _Described], index: Any, info: Any) -> Place:
+    if index.fqn not in described:
         raise BadCheckpoint(f"{folder / METADATA} places {index.fqn}, which it does not describe")
-    described = metadata.state_dict_metadata[index.fqn]
-    file, begin, length = str(info.relative_path), int(info.offset), int(info.length)
+    what, file, begin, length = described[index.fqn], inside(folder, info.relative_path), info.offset, info.length
+    if type(begin) is not int or type(length) is not int:
+        raise BadCheckpoint(f"{folder / METADATA} places {index.fqn} at {type(begin).__name__}, no number")
     transformed = bool(getattr(info, "transform_descriptors", None))
-    if not isinstance(described, TensorStorageMetadata):
+    if (what.shape is None) != (index.offset is None):
+        raise BadCheckpoint(f"{folder / METADATA} places {index.fqn} as what it is not described as")
+    if what.shape is None:
         return Place(index.fqn, file, begin, length, transformed=transformed)
-    shape = tuple(described.size)
-    offsets = tuple(index.offset) if index.offset is not None else (0,) * len(shape)
-    sizes = {tuple(chunk.offsets): tuple(chunk.sizes) for chunk in described.chunks}
-    if offsets not in sizes:
+    offsets = tuple(index.offset)
+    if offsets not in what.sizes:
         raise BadCheckpoint(f"{folder / METADATA} places {index.fqn} at {offsets}, where it has no part")
-    dtype = described.properties.dtype
-    return Place(index.fqn, file, begin, length, shape, offsets, sizes[offsets], dtype, transformed)
+    return Place(index.fqn, file, begin, length, what.shape, offsets, what.sizes[offsets], what.dtype, transformed)
 
 
 def flaws_of_files(folder: Path, places: list[Place]) -> Iterator[str]:
     """What is wrong with the files: missing, cut, overlapping, with bytes of nobody; files of another save."""
     for file, group in itertools.groupby(places, key=lambda place: place.file):
         yield from _flaws_of_file(folder / file, list(group))
-    known = {place.file for place in places} | {METADATA}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        if str(path.relative_to(folder)) not in known and path.name.endswith(UNFINISHED):
+    for path in _beside(folder, places):
+        # A rank without a piece of its own writes an empty file.
+        if path.name.endswith(UNFINISHED) and path.stat().st_size:
             yield f"{path.name} belongs to no piece: it is of another save"
 
 
 def other_files(folder: Path, places: list[Place]) -> list[str]:
     """Files beside the checkpoint's own, which are no remains of a save: Ray and users may put some there."""
-    known = {place.file for place in places} | {METADATA}
-    names = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    return sorted(name for name in names if name not in known and not name.endswith(UNFINISHED))
+    return [str(path.relative_to(folder)) for path in _beside(folder, places) if not path.name.endswith(UNFINISHED)]
+
+
+def _beside(folder: Path, places: list[Place]) -> list[Path]:
+    """Files that no piece lies in, but for those of checkpoints that lie below."""
+    known = {folder / place.file for place in places} | {folder / METADATA}
+    others = [path.parent for path in folder.rglob(METADATA) if path.parent != folder]
+    found = (path for path in folder.rglob("*") if path.is_file() and path not in known)
+    return sorted(path for path in found if not any(path.is_relative_to(other) for other in others))
 
 
 def _flaws_of_file(path: Path, held: list[Place]) -> Iterator[str]:
@@ -135,6 +161,10 @@ def flaws_of_values(metadata: Metadata, places: list[Place]) -> Iterator[str]:
     stored: dict[str, list[Place]] = defaultdict(list)
     for place in places:
         stored[place.name].append(place)
+    if isinstance(paths := metadata.planner_data, dict):
+        for name, path in paths.items():
+            if isinstance(path, tuple) and ".".join(map(str, path)) != name:
+                yield f"{name} has the path of another value"
     for name, described in metadata.state_dict_metadata.items():
         if isinstance(described, TensorStorageMetadata):
             yield from _flaws_of_tensor(name, described, stored[name])
@@ -168,10 +198,13 @@ def _within(box: Box, shape: tuple[int, ...]) -> bool:
 
 
 def _overlapping(boxes: Iterable[Box]) -> tuple[Box, Box] | None:
-    """Two boxes that share a number, found by a sweep over the first dimension."""
+    """Two boxes that share a number, found by a sweep over the dimension in which they are cut most."""
+    boxes = list(boxes)
+    dims = range(len(boxes[0][0]) if boxes else 0)
+    dim = max(dims, key=lambda dim: len({box[0][dim] for box in boxes}), default=None)
     active: list[Box] = []
-    for box in sorted(boxes):
-        active = [other for other in active if not box[0] or other[0][0] + other[1][0] > box[0][0]]
+    for box in sorted(boxes, key=lambda box: 0 if dim is None else box[0][dim]):
+        active = [other for other in active if dim is None or other[0][dim] + other[1][dim] > box[0][dim]]
         if clash := next((other for other in active if _share(box, other)), None):
             return clash, box
         active.append(box)

@@ -54,7 +54,13 @@ def check(case: Case) -> Finding:
         return Finding(
             CHECK, Verdict.FAIL, expected, f"{FILE} cannot be read, so no driver could resume: {error}", where
         )
+    committed = {str(commit.data["checkpoint"]) for attempt in case.attempts for commit in attempt.commits}
+    if untold := [name for name in snapshot.names if name not in committed and (storage / name).is_dir()]:
+        seen = f"it names {untold[0]}, of whose commit no event tells"
+        return Finding(CHECK, Verdict.UNKNOWN, expected, seen, where)
     wrong = _wrong(snapshot, commits, storage)
+    if wrong and case.history.first("workload.exit") is None:
+        return Finding(CHECK, Verdict.UNKNOWN, expected, f"{wrong}; but the history is cut", where)
     seen = wrong or f"{len(commits)} checkpoints, the latest {commits[-1]}"
     evidence = {"names": snapshot.names, "committed": commits}
     return Finding(CHECK, Verdict.FAIL if wrong else Verdict.PASS, expected, seen, where, evidence)

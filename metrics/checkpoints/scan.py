@@ -69,11 +69,12 @@ def pieces(folder: Path) -> list[Looked]:
 
 
 def _described(file: Path, places: list[Place], digests: bool, checksums: bool) -> list[Looked]:
+    if not file.is_file():
+        return [Looked(place, flaw="its file is missing") for place in places]
     try:
         handle = os.open(file, os.O_RDONLY)
-    except (OSError, ValueError) as error:
-        flaw = "its file is missing" if isinstance(error, FileNotFoundError) else f"its file cannot be opened: {error}"
-        return [Looked(place, flaw=flaw) for place in places]
+    except OSError as error:
+        return [Looked(place, flaw=f"its file cannot be opened: {error}") for place in places]
     try:
         return [_look(handle, place, digests, checksums) for place in places]
     finally:
@@ -86,13 +87,16 @@ def _look(handle: int, place: Place, digests: bool, checksums: bool) -> Looked:
 
     try:
         archive = _opened(handle, place)
-        records = archive.records() if checksums else ()
         if place.shape is not None:
+            # A digest stands for the checksum of a tensor's numbers, but for nothing else that torch reads.
+            records = archive.records(numbers=checksums or not digests)
             return Looked(place, layout=_fitting(archive.layout(), place), records=records)
         value = archive.value()
-        return Looked(place, value_digest(place.name, value) if digests else "", records=records)
+        return Looked(place, value_digest(place.name, value) if digests else "", records=archive.records())
     except Undecided as error:
         return Looked(place, undecided=str(error))
+    except (RecursionError, UnicodeError, ValueError) as error:
+        return Looked(place, undecided=f"it has no digest: {error!r}")
     except (BadArchive, OSError) as error:
         return Looked(place, flaw=str(error))
 
@@ -132,7 +136,10 @@ def _read(folder: Path, batch: list[Looked], digests: bool, told: Callable[[int]
     if all(one.flaw or one.undecided for one in batch):
         return batch
     found = []
-    handle = os.open(folder / batch[0].place.file, os.O_RDONLY)
+    try:
+        handle = os.open(folder / batch[0].place.file, os.O_RDONLY)
+    except OSError as error:
+        return [replace(one, digest="", flaw=f"its file cannot be opened: {error}") for one in batch]
     try:
         for one in batch:
             found.append(one if one.flaw or one.undecided else _streamed(handle, one, digests))
@@ -155,5 +162,5 @@ def _streamed(handle: int, one: Looked, digests: bool) -> Looked:
             return replace(one, flaw=f"the checksum of its record {bad} is wrong")
     except (BadArchive, OSError) as error:
         return replace(one, flaw=str(error))
-    checksummed = any(record.crc for record in one.records)
+    checksummed = all(record.crc or not record.length for record in one.records)
     return replace(one, digest=digest, checksummed=checksummed)

@@ -33,10 +33,13 @@ SHOWN = 20
 """How many names are listed as evidence."""
 
 
+SCHEMA = 1
+
+
 class Digests(msgspec.Struct, frozen=True, kw_only=True):
     """A file of recorded digests, as ``--record`` writes it."""
 
-    schema: int = 1
+    schema: int = SCHEMA
     checkpoint: str
     pieces: dict[str, str]
 
@@ -51,7 +54,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Verification:
-    """The findings on one checkpoint; ``digests`` by piece, where all were read; its pieces and their bytes."""
+    """The findings on one checkpoint; its pieces and their bytes; ``digests`` by piece, if all have one."""
 
     findings: tuple[Finding, ...]
     pieces: int = 0
@@ -83,10 +86,13 @@ def verify(
     try:
         metadata = read_metadata(folder)
         places = places_of(folder, metadata)
-        if not places:
+        if not places and metadata.state_dict_metadata:
             raise BadCheckpoint(f"{folder / METADATA} places nothing")
     except BadCheckpoint as error:
-        return Verification((Finding("metadata", Verdict.FAIL, expected, str(error), METADATA),))
+        local = not (folder / METADATA).exists() and any(folder.glob(f"__*{METADATA}"))
+        verdict = Verdict.UNKNOWN if local else Verdict.FAIL
+        seen = "every rank wrote metadata of its own (use_collectives=False), which are not read" if local else error
+        return Verification((Finding("metadata", verdict, expected, str(seen), METADATA),))
     size = sum(max(0, place.length) for place in places)
     begin(size)
     looked = scan(folder, places, digests=digests or bool(recorded), checksums=not recorded, told=told)
@@ -97,8 +103,9 @@ def verify(
         _digests(looked, recorded),
         _sound(folder, "loadable", lambda: _loadable(metadata, places, looked, worlds)),
     )
-    found = {one.place.key: one.digest for one in looked if one.digest and one.place.counts}
-    return Verification(findings, len(places), size, found)
+    counting = [one for one in looked if one.place.counts]
+    found = {one.place.key: one.digest for one in counting if one.digest}
+    return Verification(findings, len(places), size, found if len(found) == len(counting) else {})
 
 
 def _sound(folder: Path, name: str, check: Callable[[], Finding]) -> Finding:
@@ -154,6 +161,9 @@ def _digests(looked: list[Looked], recorded: Recorded | None) -> Finding:
         seen = "none were recorded, so a stale or swapped shard would not be seen (--record, --against)"
         return Finding(name, Verdict.NOT_APPLICABLE, expected, seen, "")
     here = {one.place.key: one for one in looked if one.place.counts}
+    if twins := len([one for one in looked if one.place.counts]) - len(here):
+        seen = f"{twins} pieces have the name of another one, so records cannot tell them apart"
+        return Finding(name, Verdict.UNKNOWN, expected, seen, "")
     flaws = [f"{key} in {here[key].place.file} {_apart(here[key], digest)}" for key, digest in recorded.parts.items()
              if key in here and not (here[key].flaw or here[key].undecided) and here[key].digest != digest]  # fmt: skip
     flaws += [f"{key} is not in the checkpoint" for key in recorded.parts if key not in here]
@@ -197,6 +207,8 @@ def recorded_in(file: Path) -> Recorded:
         found = msgspec.json.decode(file.read_bytes(), type=Digests)
     except msgspec.MsgspecError as error:
         raise ValueError(f"{file} holds no digests as --record writes them: {error}") from error
+    if found.schema != SCHEMA:
+        raise ValueError(f"{file} holds no digests as --record writes them: its schema is {found.schema}")
     return Recorded(found.pieces, str(file))
 
 

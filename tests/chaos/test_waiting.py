@@ -197,7 +197,7 @@ def test_a_script_that_takes_its_time_to_end_is_told_with_it(interrupted) -> Non
 def test_a_script_that_does_not_heed_the_signal_has_no_time_and_is_killed(interrupted, monkeypatch) -> None:
     monkeypatch.setattr(waiting_module, "ENDS_S", 0.2)
     found, driver = interrupted(STUBBORN)
-    assert found == {"signal": "SIGINT", "seconds": None}
+    assert found == {"signal": "SIGINT", "seconds": None, "waited_s": 0.2}
     assert driver.wait(5) == -9
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metrics.continuity import (
+    check_batch,
     check_completed,
     check_lost_steps,
     check_resume_step,
@@ -255,3 +256,27 @@ def test_a_batch_skipped_in_the_second_epoch_fails() -> None:
 def test_a_batch_replayed_in_the_last_step_fails() -> None:
     run = samples_of(healthy(), 12, {0: [[80, 83]], 1: [[84, 87]]})
     assert check_samples(run.case()).verdict is Verdict.FAIL
+
+
+LOST = faulty((Hit(1, 6),), (Hit(1, 7),))
+"""A kill, and another one after step 7 in the attempt that had come back."""
+
+
+@pytest.mark.parametrize("where", [{"step": 5}, {"step": 6}, {"step": 5, "rank": 1}, {"rank": 0}])
+def test_a_lost_step_that_no_event_tells_makes_the_steps_unknown(where: dict[str, int]) -> None:
+    finding = check_steps(LOST.drop("step.end", attempt=1, **where).case())
+    assert finding.verdict is Verdict.UNKNOWN
+    assert "attempt 1, rank" in finding.seen
+    assert check_steps(LOST.case()).verdict is Verdict.PASS
+
+
+def test_ranges_that_run_backwards_hold_no_samples() -> None:
+    run = healthy().change("step.end", {"step": 9, "rank": 0}, samples=[[64, 67], [9, 3]])
+    assert check_samples(run.case()).verdict is check_samples(healthy().case()).verdict is Verdict.PASS
+    assert check_batch(run.case()).verdict is Verdict.PASS
+
+
+def test_samples_beyond_the_end_of_an_epoch_fail() -> None:
+    finding = check_samples(healthy(kills=(), steps=4, every=4, epoch=20).case())  # the third step reads 16 to 23
+    assert finding.verdict is Verdict.FAIL
+    assert finding.evidence == {"missing": [0, 1, 2, 3], "twice": [20, 21, 22, 23]}

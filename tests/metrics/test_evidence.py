@@ -227,8 +227,10 @@ def test_a_clock_that_was_set_makes_the_history_unknown(seconds: float, after: i
 
 def test_a_clock_that_is_read_a_little_late_did_not_step() -> None:
     assert check_history(stepped(healthy(), 0.09, 40).case()).verdict is Verdict.PASS
-    lone = healthy().change("run.healed", wall_ns=healthy().select("run.healed")[0].wall_ns + 10**9)
+    lone = healthy().change("run.healed", wall_ns=healthy().select("run.healed")[0].wall_ns - 10**9)
     assert check_history(lone.case()).verdict is Verdict.PASS
+    early = healthy().change("run.healed", wall_ns=healthy().select("run.healed")[0].wall_ns + 10**9)
+    assert check_history(early.case()).verdict is Verdict.UNKNOWN
 
 
 def test_machines_need_not_have_the_same_clock() -> None:

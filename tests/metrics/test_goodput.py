@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chaos.exits import UsageError
 from metrics.expectations import parse
 from metrics.goodput import BUCKETS, Goodput, goodput
 from metrics.verdict import Verdict
@@ -119,6 +123,66 @@ def test_samples_that_come_late_are_a_wait_for_data() -> None:
     assert found.ns("productive") == (12 * STEP_MS - 70) * MS
 
 
+def later(run: Run, after: int, ms: int) -> Run:
+    """With everything after a step of the first attempt so much later."""
+    limit = max(event.wall_ns for event in run.select("step.end", step=after, attempt=0))
+    late = [event.wall_ns > limit + 2 * MS for event in run.events]
+    moved = (
+        msgspec.structs.replace(e, wall_ns=e.wall_ns + ms * MS * by) for e, by in zip(run.events, late, strict=True)
+    )
+    return dataclasses.replace(run, events=tuple(moved))
+
+
+def test_a_job_that_a_fault_makes_stand_still_is_not_productive_meanwhile() -> None:
+    run = faulty((Hit(1, 6, fault="delay"),), control=False)
+    found = of(later(run, 6, 20_000))
+    assert found.ns("stalled") == of(run).ns("stalled") + 20 * SECOND > 20 * SECOND
+    assert found.ns("productive") == 12 * STEP_MS * MS
+    assert of(later(healthy(kills=()), 6, 20_000)).ns("stalled") == 0  # slow, and no fault told
+
+
+def test_where_an_attempt_is_in_the_dark_nothing_is_known() -> None:
+    assert goodput(healthy().drop("attempt.start", attempt=1).case()) is None
+    assert goodput(healthy().drop("step.end", attempt=1, rank=1).case()) is None
+    twice = healthy(kills=()).drop("step.end", rank=1)
+    again = [msgspec.structs.replace(event, wall_ns=event.wall_ns + 1) for event in twice.select("step.end")]
+    assert goodput(twice.add(*again).case()) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "bucket"), [("rendezvous", "restart"), ("restore", "restore"), ("first-step", "replayed")]
+)
+def test_a_fault_before_the_first_step_ends_what_the_group_was_at(phase: str, bucket: str) -> None:
+    run = faulty((Hit(1, 6),), (Hit(0, phase=phase),))
+    second = [part for part in of(run).parts if part.end_ns == run.select("fault.fired")[1].wall_ns]
+    assert [part.bucket for part in second] == [bucket]
+
+
+def test_a_job_that_gives_up_was_detected_first() -> None:
+    found = of(faulty((Hit(1, 6, detect_ms=60_000),), gives_up=True, max_failures=0))
+    assert found.ns("detection") == 60 * SECOND
+
+
+def test_the_first_of_several_faults_starts_the_detection() -> None:
+    both = of(faulty((Hit(1, 6), Hit(0, 6))))
+    assert both.ns("detection") == PHASE_MS["detect"] * MS
+    assert both.ns("replayed") == of(healthy()).ns("replayed")
+
+
+def test_the_slowest_rank_waits_for_data_longest_whatever_its_number() -> None:
+    run = healthy(kills=())
+    before = max(event.wall_ns for event in run.select("step.end", step=6))
+    for rank, ms in ((0, 70), (1, 20)):
+        run = run.change("step.end", {"step": 7, "rank": rank}, data_ns=before + ms * MS)
+    assert of(run).ns("data_wait") == 70 * MS
+
+
+@pytest.mark.parametrize("share", ["0", "1.1", "30"])
+def test_a_share_that_is_none_is_a_mistake(share: str) -> None:
+    with pytest.raises(UsageError, match="share is a part of 1"):
+        parse(f"stays_productive(share>={share})")
+
+
 @pytest.mark.parametrize("kind", ["workload.start", "workload.exit", "step.end"])
 def test_without_its_borders_or_steps_nothing_is_known(kind: str) -> None:
     run = healthy().drop(kind)
@@ -129,7 +193,7 @@ def test_without_its_borders_or_steps_nothing_is_known(kind: str) -> None:
 
 def test_the_bound_is_included_and_below_it_fails() -> None:
     share = of(healthy()).share
-    for bound, verdict in ((share, Verdict.PASS), (share + 1e-9, Verdict.FAIL), (0, Verdict.PASS)):
+    for bound, verdict in ((share, Verdict.PASS), (share + 1e-9, Verdict.FAIL), (0.001, Verdict.PASS)):
         finding = healthy().judged(*parse(f"stays_productive(share>={bound!r})").checks).findings[0]
         assert finding.verdict is verdict
     assert finding.seen.startswith(f"{share:.3f} of {life_ns(healthy()) / SECOND:.1f} s: ")

@@ -377,3 +377,9 @@ def test_a_job_that_did_not_come_back_made_no_step() -> None:
     (found,) = recoveries(healthy(gives_up=True, max_failures=0).case())
     assert (found.stepped_ns, found.usual_ns) == (None, None)
     assert found.cause == "WorkerGroupError: rank 0 RuntimeError"
+
+
+def test_an_error_from_before_the_fault_or_of_a_failed_start_is_no_cause() -> None:
+    early = healthy().again("worker.error", {"attempt": 0}, ms=-8_000, error="RendezvousError")
+    (found,) = recoveries(early.case())
+    assert found.cause == "WorkerGroupError: rank 0 RuntimeError"

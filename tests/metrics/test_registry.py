@@ -101,3 +101,22 @@ def test_a_record_of_another_version_is_unknown(directory: Path, changes: dict[s
 def test_without_commits_or_a_known_storage_nothing_is_known(directory: Path) -> None:
     assert judged(directory, healthy().drop("checkpoint.commit")).verdict is Verdict.UNKNOWN
     assert judged(directory, healthy().drop("controller.start")).verdict is Verdict.UNKNOWN
+
+
+def test_a_history_that_was_cut_tells_too_little_to_fail_the_record(directory: Path) -> None:
+    cut = healthy().until("checkpoint.commit", step=8)
+    finding = judged(directory, cut)
+    assert finding.verdict is Verdict.UNKNOWN
+    assert f"it names {checkpoint_name(12)}, of whose commit no event tells" in finding.seen
+    rewrite(directory, checkpoint_results=named(4), latest_checkpoint_result=named(4)[0])
+    assert judged(directory, cut).verdict is Verdict.UNKNOWN
+
+
+def test_a_commit_told_twice_counts_once(directory: Path) -> None:
+    assert judged(directory, healthy().again("checkpoint.commit", {"step": 12})).verdict is Verdict.PASS
+
+
+def test_a_file_in_the_place_of_a_checkpoint_is_none(directory: Path) -> None:
+    shutil.rmtree(storage(directory) / checkpoint_name(8))
+    (storage(directory) / checkpoint_name(8)).write_text("")
+    assert judged(directory).verdict is Verdict.FAIL

@@ -63,7 +63,13 @@ def test_the_script_ends_in_time(seconds: float, verdict: Verdict) -> None:
 
 def test_a_script_that_had_to_be_killed_is_not_interruptible() -> None:
     finding = check_interruptible(waiting(interrupted_s=None).case(), within=20)
-    assert (finding.verdict, finding.seen) == (Verdict.FAIL, "SIGINT did not end it: it had to be killed")
+    assert (finding.verdict, finding.seen) == (Verdict.FAIL, "SIGINT did not end it: it had to be killed after 20 s")
+
+
+def test_a_script_that_was_killed_before_the_bound_is_unknown() -> None:
+    run = waiting(interrupted_s=None).change("workload.interrupted", waited_s=30.0)
+    assert check_interruptible(run.case(), within=45).verdict is Verdict.UNKNOWN
+    assert check_interruptible(run.case(), within=30).verdict is Verdict.FAIL
 
 
 def test_without_an_interruption_the_answer_is_unknown() -> None:

@@ -7,9 +7,11 @@ import os
 import shutil
 
 import pytest
+import torch
 
 from metrics.checkpoints.scan import pieces
 from tests.histories import healthy
+from tests.metrics.test_dcp import saved
 from tests.shards import save_values, whole
 from tests.stories import EXPERIMENT, checkpoint_name
 
@@ -105,3 +107,25 @@ def test_shards_without_metadata_are_a_checkpoint_that_fails(command, checkpoint
     result = command("verify", "checkpoint")
     assert result.exit_code == 1
     assert "the save never finished" in " ".join(result.stdout.split())
+
+
+def test_a_record_that_cannot_be_written_is_one_line_and_64(command, place):
+    saved({"w": torch.ones(3)}, place / "c")
+    (place / "taken").mkdir()
+    result = command("verify", "c", "--record", "taken")
+    assert (result.exit_code, result.stderr.count("\n")) == (64, 1)
+    assert "--record taken: Is a directory" in result.stderr
+    assert {file.name for file in place.iterdir()} == {"c", "taken"}
+
+
+def test_digests_are_recorded_where_there_are_no_checksums(command, place):
+    torch.serialization.set_crc32_options(False)
+    try:
+        saved({"w": torch.ones(3)}, place / "c")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert command("verify", "c", "--record", "file").exit_code == 2
+    assert command("verify", "c", "--against", "file").exit_code == 0
+    text = json.loads((place / "file").read_text())
+    (place / "file").write_text(json.dumps({**text, "schema": 99}))
+    assert "its schema is 99" in command("verify", "c", "--against", "file").stderr

@@ -210,7 +210,7 @@ MISFITS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
     "a length that is none": (lambda m: _info(m, length=None), "metadata", "contradicts itself"),
     "a place that is none": (lambda m: m.storage_data.update({WEIGHT: None}), "metadata", "contradicts itself"),
     "a folder as file": (lambda m: _info(m, relative_path="."), "layout", "is missing"),
-    "a name with a null": (lambda m: _info(m, relative_path="a\0b"), "metadata", "contradicts itself"),
+    "a name with a null": (lambda m: _info(m, relative_path="a\0b"), "layout", "is missing"),
     "nothing": (lambda m: m.storage_data.clear(), "metadata", "places nothing"),
 }  # fmt: skip
 
