@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chaos.faults.freeze import Freeze
 from chaos.faults.hang import Hang
 from chaos.faults.hang_gil import HangGil
@@ -43,7 +45,9 @@ HANG_SKIPPED_COLLECTIVE = register(
         title="One rank leaves out a collective, so the ranks wait in different ones.",
         inject=once(SkipCollective()),
         expects=HEALTHY & beats_defaults(times=20),
-        shape=SHORT,
+        shape=replace(
+            SHORT, step=23
+        ),  # the next collective is FSDP's: one of another size aborts in gloo, without a hang
     )
 )
 
