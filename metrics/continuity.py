@@ -131,8 +131,8 @@ def _untold(case: Case) -> str:
     for attempt in case.attempts:
         furthest = max((event.step or 0 for events in attempt.steps.values() for event in events), default=0)
         for rank, begin in sorted(attempt.resume_steps.items()):
-            # No rank begins a step before all have made the one before it, so all but the last must be told.
-            steps = sorted({event.step or 0 for event in attempt.steps.get(rank, ())} | {furthest})
+            # A rank that told of none may have been in its first step; not when another one has completed the second.
+            steps = sorted({event.step or 0 for event in attempt.steps.get(rank, ())}) or [furthest]
             gaps = itertools.pairwise([*([] if begin is None else [begin]), *steps])
             if lacking := next((before + 1 for before, after in gaps if after > before + 1), None):
                 return f"attempt {attempt.number}, rank {rank}: no event tells of step {lacking}"
