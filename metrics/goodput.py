@@ -109,12 +109,11 @@ def _life(case: Case) -> Iterator[tuple[Attempt, str, int | None]]:
     times = [seconds for attempt in case.attempts for _, seconds in step_times(attempt)]
     usual_ns = int(statistics.median(times) * 1e9) if times else 0
     for number, attempt in enumerate(case.attempts):
-        complete = attempt.complete
         for border in _arrival(attempt, first=number == 0):
             yield attempt, *border
         for border in _steps(attempt, saves, furthest, Pace(usual_ns, disturbed)):
             yield attempt, *border
-        furthest = max([furthest, *complete])
+        furthest = max([furthest, *attempt.complete])
         if number < len(case.attempts) - 1 or attempt.number in hit(case):
             for border in _departure(case, attempt):
                 yield attempt, *border
@@ -160,10 +159,10 @@ def _steps(attempt: Attempt, saves: dict[tuple[int, int], int], furthest: int, p
     for step, end_ns in attempt.complete.items():
         done = "productive" if step > furthest else "replayed"
         yield "save_stall", saves.get((attempt.number, step - 1))
-        yield "data_wait", waits.get(step)
         if begin_ns and (undisturbed := pace.ends(begin_ns, end_ns)):
             yield done, undisturbed
-            yield "stalled", end_ns
+            yield "stalled", end_ns  # also where a rank stood still before it asked for data
+        yield "data_wait", waits.get(step)
         yield done, end_ns
         begin_ns = end_ns
     yield "save_stall", saves.get((attempt.number, max(attempt.complete, default=0)))

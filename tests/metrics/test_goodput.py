@@ -139,6 +139,9 @@ def test_a_job_that_a_fault_makes_stand_still_is_not_productive_meanwhile() -> N
     assert found.ns("stalled") == of(run).ns("stalled") + 20 * SECOND > 20 * SECOND
     assert found.ns("productive") == 12 * STEP_MS * MS
     assert of(later(healthy(kills=()), 6, 20_000)).ns("stalled") == 0  # slow, and no fault told
+    seventh = max(event.wall_ns for event in later(run, 6, 20_000).select("step.end", step=7))
+    asked_late = later(run, 6, 20_000).change("step.end", {"step": 7}, data_ns=seventh - 10 * MS)
+    assert of(asked_late).seconds == found.seconds
 
 
 def test_where_an_attempt_is_in_the_dark_nothing_is_known() -> None:
