@@ -10,7 +10,7 @@ from chaos import stacks
 from chaos.agent.plan import Plan
 from chaos.faults.base import Fault, Proof, find_fault
 from chaos.history import Event, HistoryWriter
-from chaos.process import Identity
+from chaos.workers import Workers
 
 QUIET_S = 1.5
 """No step on any rank for so long: time to ask who stands where."""
@@ -20,9 +20,6 @@ WRITTEN_S = 0.3
 
 AGAIN_S = 3.0
 """When the answers do not convince, how much later they are asked for again."""
-
-COLLECTIVE = "/torch/distributed/"
-BARRIER = "/ray/train/"
 
 
 @dataclass
@@ -45,20 +42,18 @@ class Confirm:
     plan: Plan
     writer: HistoryWriter
     _waiting: dict[str, Waiting] = field(default_factory=dict, init=False)
-    _workers: dict[int, Event] = field(default_factory=dict, init=False)
+    _workers: Workers = field(default_factory=Workers, init=False)
     _last_step_ns: int = field(default=0, init=False)
 
     def __call__(self, event: Event) -> None:
         """Take in an event, and confirm what it proves."""
+        self._workers(event)
         match event.kind:
             case "fault.fired":
                 self._fired(event)
-            case "worker.start":
-                self._workers[event.pid] = event
             case "step.end":
                 self._last_step_ns = max(self._last_step_ns, event.mono_ns)
             case "process.exit":
-                self._workers.pop(event.data["pid"], None)
                 self._exit(event)
             case "worker.error":
                 self._error(event)
@@ -106,18 +101,15 @@ class Confirm:
                 waiting.asked_s = 0.0
             elif not waiting.asked_s or now - waiting.asked_s >= AGAIN_S:
                 waiting.asked_s = now
-                waiting.begins = stacks.ask(self.plan.stacks, self._identities())
+                waiting.begins = stacks.ask(self.plan.stacks, self._workers.identities)
             elif waiting.begins and now - waiting.asked_s >= WRITTEN_S:
                 self._blocked(waiting, still_s)
-
-    def _identities(self) -> dict[int, Identity]:
-        return {e.rank or 0: Identity(e.pid, int(e.data["start"])) for e in self._workers.values()}
 
     def _blocked(self, waiting: Waiting, still_s: float) -> None:
         """Confirmed when whoever must stand inside the fault does."""
         fired, begins = waiting.fired, waiting.begins
         waiting.begins = {}
-        folder, who = self.plan.stacks, self._identities()
+        folder, who = self.plan.stacks, self._workers.identities
         found = {rank: stacks.read(folder, rank, who[rank].pid, begins[rank]) for rank in begins.keys() & who.keys()}
         inside = _file_of(waiting.fault)
         within = {rank: frame for rank, threads in found.items() if (frame := stacks.inside(threads, inside))}
@@ -127,7 +119,7 @@ class Confirm:
             return
         told = [f"rank {rank} stands in {within[rank]}" for rank in sorted(expected)]
         for rank in sorted(found.keys() - expected):
-            frame = stacks.inside(found[rank], COLLECTIVE) or stacks.inside(found[rank], BARRIER)
+            frame = stacks.inside(found[rank], stacks.COLLECTIVE) or stacks.inside(found[rank], stacks.REPORT)
             told += [f"rank {rank} in {frame}"] if frame else []
         self._confirm(waiting, f"{'; '.join(told)}; no step for {still_s:.1f} s", None)
 

@@ -8,19 +8,20 @@ from typing import Any
 
 from chaos import stacks
 from chaos.agent.plan import Plan
-from chaos.confirm import WRITTEN_S
 from chaos.history import Event, HistoryWriter
 from chaos.process import Identity
-from chaos.stacks import Frame
+from chaos.stacks import COLLECTIVE, REPORT, Frame
+from chaos.workers import Workers
 
 STILL_S = 4.0
 """No event of any training process for so long, in a group that has made a step: time to ask."""
 
+PATIENCE_S = 5.0
+"""How long a process may take to write its stacks; one that has not by then is silent."""
+
 TRAINING = "_run_target"
 """The function of Ray Train at the root of the thread that trains."""
 
-COLLECTIVE = "/torch/distributed/"
-REPORT = "/ray/train/"
 LIBRARIES = ("/site-packages/", "/lib/python")
 
 FAULTS = "/chaos/faults/"
@@ -35,7 +36,7 @@ class Diagnosis:
 
     plan: Plan
     writer: HistoryWriter
-    _workers: dict[int, Event] = field(default_factory=dict, init=False)
+    _workers: Workers = field(default_factory=Workers, init=False)
     _running: bool = field(default=False, init=False)
     _stepping: bool = field(default=False, init=False)
     _moved_s: float = field(default=0.0, init=False)
@@ -44,13 +45,12 @@ class Diagnosis:
 
     def __call__(self, event: Event) -> None:
         """Take in an event."""
+        self._workers(event)
         match event.kind:
             case "controller.state":
                 self._running = event.data["to"] == "RUNNING"
-            case "worker.start" if event.rank is not None:
-                self._workers[event.rank], self._stepping = event, False
-            case "process.exit" if event.rank is not None:
-                self._workers.pop(event.rank, None)
+            case "worker.start":
+                self._stepping = False
             case "step.end":
                 self._stepping = True
         if event.rank is not None and not event.kind.startswith("fault."):
@@ -63,18 +63,18 @@ class Diagnosis:
             self._asked_s, self._begins = 0.0, {}
         elif not self._asked_s:
             self._asked_s = now
-            self._begins = stacks.ask(self.plan.stacks, self._identities())
-        elif self._begins and now - self._asked_s >= WRITTEN_S:
-            self._tell(now - self._moved_s)
+            self._begins = stacks.ask(self.plan.stacks, self._workers.identities)
+        elif self._begins:
+            self._answers(now)
 
-    def _identities(self) -> dict[int, Identity]:
-        return {rank: Identity(e.pid, int(e.data["start"])) for rank, e in self._workers.items()}
-
-    def _tell(self, still_s: float) -> None:
-        begins, self._begins = self._begins, {}
-        who = self._identities()
-        ranks = {str(rank): self._stand(rank, who[rank], begins[rank]) for rank in sorted(begins.keys() & who.keys())}
-        self.writer.emit("probe.hang", data={"still_s": still_s, "ranks": ranks})
+    def _answers(self, now: float) -> None:
+        """Tell where all stand as soon as all have answered, or when they had time enough."""
+        who = self._workers.identities
+        asked = sorted(self._begins.keys() & who.keys())
+        ranks = {str(rank): self._stand(rank, who[rank], self._begins[rank]) for rank in asked}
+        if now - self._asked_s >= PATIENCE_S or all(stand["standing"] != "silent" for stand in ranks.values()):
+            self._begins = {}
+            self.writer.emit("probe.hang", data={"still_s": now - self._moved_s, "ranks": ranks})
 
     def _stand(self, rank: int, process: Identity, begin: int) -> dict[str, Any]:
         """Where a rank stands: in what kind of call, in which frame, and where its program made that call."""

@@ -60,11 +60,17 @@ def _text(value: object, left: list[int]) -> str:
             return f"{{{', '.join(sorted(_text(one, left) for one in value))}}}"
         case tuple() if type(value) is tuple:
             return f"({', '.join(_text(one, left) for one in value)}{',' if len(value) == 1 else ''})"
-        case list() if type(value) is list:
-            return f"[{', '.join(_text(one, left) for one in value)}]"
-        case dict() if type(value) is dict:
-            return f"{{{', '.join(f'{_text(key, left)}: {_text(one, left)}' for key, one in value.items())}}}"
+        case list():
+            return f"{_kind(value, list)}[{', '.join(_text(one, left) for one in value)}]"
+        case dict():
+            items = (f"{_text(key, left)}: {_text(one, left)}" for key, one in value.items())
+            return f"{_kind(value, dict)}{{{', '.join(items)}}}"
     return repr(value)
+
+
+def _kind(value: object, plain: type) -> str:
+    """The name of a type that is not the plain one, such as OrderedDict, whose ``repr`` would shorten tensors."""
+    return "" if type(value) is plain else type(value).__name__
 
 
 def _bytes(text: str) -> bytes:

@@ -10,6 +10,12 @@ from pathlib import Path
 from chaos.agent.session import STACKS
 from chaos.process import Identity
 
+COLLECTIVE = "/torch/distributed/"
+"""A part of the path of every file in which a process waits for others in a collective."""
+
+REPORT = "/ray/train/"
+"""The same of a report to Ray Train, which waits for the reports of all ranks."""
+
 FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.M)
 
 

@@ -90,7 +90,7 @@ def check_lost_steps(case: Case, steps: int | None = None) -> Finding:
 def check_steps(case: Case) -> Finding:
     """In the effective history each step is done once, in order, by every rank of the group that made it."""
     name, expected = "steps", "each step once, in order, on every rank of the group that made it"
-    kept, steps, worlds = _kept(case), effective(case), _worlds(case)
+    kept, steps, worlds = by_rank(case), effective(case), _worlds(case)
     if not steps:
         return Finding(name, Verdict.UNKNOWN, expected, "no step was seen")
     for wanted, (step, events) in enumerate(steps.items(), 1):
@@ -110,7 +110,7 @@ def check_steps(case: Case) -> Finding:
 
 
 @per_case
-def _kept(case: Case) -> dict[int, list[Event]]:
+def by_rank(case: Case) -> dict[int, list[Event]]:
     """The effective history by rank."""
     return effective_steps(case.attempts)
 
@@ -118,7 +118,7 @@ def _kept(case: Case) -> dict[int, list[Event]]:
 @per_case
 def effective(case: Case) -> dict[int, list[Event]]:
     """The effective history by step."""
-    return by_step(_kept(case))
+    return by_step(by_rank(case))
 
 
 def _worlds(case: Case) -> dict[int, int]:

@@ -7,6 +7,7 @@ within a tolerance: the trajectory by step over all ranks, the state by its numb
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from metrics.attempts import Attempt, by_step, effective_steps
 from metrics.checkpoints.content import differing, saved_parts, storage_of
 from metrics.checkpoints.dcp import BadCheckpoint
 from metrics.checkpoints.values import Gap, distance, gaps
-from metrics.continuity import sample_ids
+from metrics.continuity import by_rank, effective, sample_ids
 from metrics.verdict import Case, Finding, Verdict
 
 
@@ -56,7 +57,7 @@ def check_trajectory(case: Case, within: float | None = None) -> Finding:
 
 
 def _same_trajectory(case: Case, name: str, expected: str) -> Finding:
-    ours, theirs = _by_rank(case.attempts), _by_rank(case.control_attempts)
+    ours, theirs = _by_rank(by_rank(case)), _by_rank(effective_steps(case.control_attempts))
     both = {rank: sorted(ours[rank].keys() & theirs[rank].keys()) for rank in ours.keys() & theirs.keys()}
     if not any(both.values()):
         return Finding(name, Verdict.UNKNOWN, expected, "no step to compare")
@@ -77,8 +78,8 @@ Steps = dict[int, dict[int, Event]]
 """The effective history: events by rank and step."""
 
 
-def _by_rank(attempts: list[Attempt]) -> Steps:
-    return {rank: {e.step or 0: e for e in events} for rank, events in effective_steps(attempts).items()}
+def _by_rank(kept: Mapping[int, list[Event]]) -> Steps:
+    return {rank: {e.step or 0: e for e in events} for rank, events in kept.items()}
 
 
 def _lone(ours: Steps, theirs: Steps, rank: int) -> set[int]:
@@ -116,7 +117,7 @@ class StepGap:
 
 
 def _near_trajectory(case: Case, name: str, expected: str, within: float) -> Finding:
-    ours, theirs = (by_step(effective_steps(attempts)) for attempts in (case.attempts, case.control_attempts))
+    ours, theirs = effective(case), by_step(effective_steps(case.control_attempts))
     both = sorted(ours.keys() & theirs.keys())
     if not both:
         return Finding(name, Verdict.UNKNOWN, expected, "no step to compare")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from chaos.history import Event
 from metrics.attempts import Attempt
 from metrics.recovery import SLACK, STARTING, breaks, hit, resized, step_times
-from metrics.verdict import Case, Finding, Verdict
+from metrics.verdict import Case, Finding, Verdict, per_case
 
 BUCKETS = {
     "startup": "start of the script -> data or checkpoint first touched",
@@ -79,6 +79,7 @@ Border = tuple[str, int | None]
 """A bucket, and where its part ends; None where no event tells, so that the next part takes its time."""
 
 
+@per_case
 def goodput(case: Case) -> Goodput | None:
     """The life of a run's training script; None where its start, its end or every step is unknown."""
     start, end = case.history.first("workload.start"), case.history.first("workload.exit")

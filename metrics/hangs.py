@@ -7,20 +7,20 @@ from typing import Any
 
 from chaos.history import Event
 from metrics.recovery import incidents
-from metrics.verdict import Case, Finding, Verdict
+from metrics.verdict import Case, Finding, Verdict, per_case
 
 
 @dataclass(frozen=True)
 class Hang:
-    """One standstill, as every rank was found in it. ``culprits``: empty where it cannot be told."""
+    """One standstill, as every rank was found in it at a time (ns since the epoch)."""
 
     attempt: int
-    still_s: float
+    at_ns: int
     ranks: dict[int, dict[str, Any]]
 
     @property
     def culprits(self) -> set[int]:
-        """The ranks that the others wait for."""
+        """The ranks that the others wait for; empty where it cannot be told."""
         by: dict[str, set[int]] = {}
         for rank, stand in self.ranks.items():
             by.setdefault(str(stand["standing"]), set()).add(rank)
@@ -39,6 +39,7 @@ class Hang:
         return f"{stand['frame']}, called by {stand['site'] or 'no code of the program'}" if stand else ""
 
 
+@per_case
 def hangs(case: Case) -> list[Hang]:
     """Every standstill that was looked at, in order."""
     return [_hang(case, event) for event in case.history.select("probe.hang")]
@@ -47,19 +48,19 @@ def hangs(case: Case) -> list[Hang]:
 def _hang(case: Case, event: Event) -> Hang:
     begun = [attempt.number for attempt in case.attempts if attempt.start and attempt.start.wall_ns <= event.wall_ns]
     ranks = {int(rank): stand for rank, stand in event.data["ranks"].items()}
-    return Hang(max(begun, default=0), float(event.data["still_s"]), ranks)
+    return Hang(max(begun, default=0), event.wall_ns, ranks)
 
 
 def check(case: Case) -> Finding:
     """Of each incident the ranks that were hit, and no others, were found to be those that the job waited for."""
     name, expected = "culprit", "the ranks that a hang is due to are told from the stacks of all ranks"
-    found = {hang.attempt: hang for hang in hangs(case)}
     told = []
     if not incidents(case):
         return Finding(name, Verdict.UNKNOWN, expected, "no fault fired that breaks the job")
     for fired in incidents(case):
         attempt, hit = fired[0].attempt or 0, {event.rank or 0 for event in fired}
-        hang = found.get(attempt)
+        looks = [hang for hang in hangs(case) if hang.attempt == attempt and hang.at_ns >= fired[0].wall_ns]
+        hang = looks[-1] if looks else None
         if hang is None or not hang.culprits:
             why = f"nobody asked the ranks of attempt {attempt} where they stood" if hang is None else _undecided(hang)
             return Finding(name, Verdict.UNKNOWN, expected, why, "stacks/")

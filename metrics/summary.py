@@ -145,7 +145,7 @@ def summarize(case: Case, judgement: Judgement) -> Summary:
         restarts=tally(case).restarts,
         injections=_injections(case),
         recoveries=[_recovery(case, recovery) for recovery in recoveries(case)],
-        checks=[_check(finding) for finding in judgement.findings],
+        checks=[check_record(finding) for finding in judgement.findings],
         time=time_record(case),
         goodput=_goodput(case),
         repeat=record.command,
@@ -166,7 +166,8 @@ def _goodput(case: Case) -> GoodputRecord | None:
     )
 
 
-def _check(finding: Finding) -> CheckRecord:
+def check_record(finding: Finding) -> CheckRecord:
+    """A finding as it is stored and shown."""
     return CheckRecord(
         name=finding.check,
         verdict=str(finding.verdict),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.exits import UsageError
-from metrics.verdict import Case, Check, Finding, Verdict, guarded
+from metrics.verdict import Case, Check, Finding, Verdict, guarded, worst_of
 
 NamedCheck = tuple[str, Check]
 
@@ -87,7 +87,7 @@ class Either:
     def _check(self, case: Case) -> Finding:
         expected = str(self)
         sides = [[guarded(name, check, case) for name, check in side.checks] for side in (self.first, self.second)]
-        verdicts = [_worst(found) for found in sides]
+        verdicts = [worst_of(found) for found in sides]
         if Verdict.PASS in verdicts:
             held = verdicts.index(Verdict.PASS)
             seen = f"{(self.first, self.second)[held]}: " + "; ".join(finding.seen for finding in sides[held])
@@ -102,13 +102,8 @@ class Either:
 
 def _first_bad(findings: list[Finding]) -> str:
     """What the finding that decides says."""
-    bad = next((f for f in findings if f.verdict is _worst(findings)), findings[0] if findings else None)
+    bad = next((f for f in findings if f.verdict is worst_of(findings)), findings[0] if findings else None)
     return f"{bad.check}: {bad.seen}" if bad else "nothing was checked"
-
-
-def _worst(findings: list[Finding]) -> Verdict:
-    verdicts = {finding.verdict for finding in findings}
-    return next((v for v in (Verdict.FAIL, Verdict.UNKNOWN, Verdict.PASS) if v in verdicts), Verdict.UNKNOWN)
 
 
 @dataclass(frozen=True)

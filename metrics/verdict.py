@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -28,6 +28,10 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
     NOT_APPLICABLE = "not-applicable"
     """What the check judges cannot exist in this run: listed, not judged."""
+
+
+CODES = {Verdict.PASS: ExitCode.PASS, Verdict.FAIL: ExitCode.FAIL, Verdict.UNKNOWN: ExitCode.UNKNOWN}
+"""The exit code of each verdict that decides."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +133,12 @@ class Finding:
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
+def worst_of(findings: Iterable[Finding]) -> Verdict:
+    """The verdict that decides: fail before unknown before pass; unknown where no finding decides anything."""
+    found = {finding.verdict for finding in findings}
+    return next((v for v in (Verdict.FAIL, Verdict.UNKNOWN, Verdict.PASS) if v in found), Verdict.UNKNOWN)
+
+
 Check = Callable[[Case], Finding]
 
 
@@ -218,9 +228,8 @@ def _why_no_step(history: History) -> str:
 
 
 def _outcomes_of(findings: Sequence[Finding]) -> list[tuple[ExitCode, str]]:
-    codes = {Verdict.PASS: ExitCode.PASS, Verdict.FAIL: ExitCode.FAIL, Verdict.UNKNOWN: ExitCode.UNKNOWN}
     outcomes = []
-    for verdict, code in codes.items():
+    for verdict, code in CODES.items():
         if named := [finding.check for finding in findings if finding.verdict is verdict]:
             text = "every check that applies passed" if verdict is Verdict.PASS else f"{verdict}: {', '.join(named)}"
             outcomes.append((code, text))

@@ -15,10 +15,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from chaos.exits import ExitCode, UsageError
 from metrics.checkpoints.dcp import METADATA
 from metrics.checkpoints.verify import Digests, Recorded, Verification, recorded_by_run, recorded_in, verify
-from metrics.verdict import Verdict
+from metrics.summary import check_record
+from metrics.verdict import CODES, Verdict
 from scenarios.view import COLOURS, finding_table, short
-
-CODES = {Verdict.PASS: ExitCode.PASS, Verdict.FAIL: ExitCode.FAIL, Verdict.UNKNOWN: ExitCode.UNKNOWN}
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,11 @@ def run(asked: Asked, screen: Console) -> tuple[Verification, float]:
     """
     _check(asked)
     recorded = _recorded(asked)
-    began = [time.perf_counter()]
+    began = time.perf_counter()
 
     def begin(size: int) -> None:
-        began[0] = time.perf_counter()  # importing torch is over
+        nonlocal began
+        began = time.perf_counter()  # importing torch is over
         progress.update(task, total=size)
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -56,7 +56,7 @@ def run(asked: Asked, screen: Console) -> tuple[Verification, float]:
             begin=begin,
             told=lambda size: progress.advance(task, size),
         )
-    seconds = time.perf_counter() - began[0]
+    seconds = time.perf_counter() - began
     if asked.record and recordable(found):
         _record(asked.record, Digests(checkpoint=asked.folder.resolve().name, pieces=found.digests))
     return found, seconds
@@ -89,6 +89,8 @@ def _check(asked: Asked) -> None:
         raise UsageError(f"{folder} holds no {METADATA} and no shards: it is no DCP checkpoint{hint}")
     if asked.record and not asked.record.resolve().parent.is_dir():
         raise UsageError(f"--record {asked.record}: {asked.record.resolve().parent} is no directory")
+    if asked.record and asked.record.exists() and not asked.record.is_file():
+        raise UsageError(f"--record {asked.record}: it is there already, and no file that could be replaced")
 
 
 def _recorded(asked: Asked) -> Recorded | None:
@@ -123,7 +125,7 @@ def told(asked: Asked, found: Verification, seconds: float) -> dict[str, Any]:
 
 def show(asked: Asked, found: Verification, seconds: float, screen: Console) -> None:
     """Print the findings, how much was read, and how fast."""
-    screen.print(finding_table([(f.check, f.verdict, f.seen, f.expected, f.where) for f in found.findings]))
+    screen.print(finding_table(map(check_record, found.findings)))
     size, colour = found.size / 1e6, COLOURS[found.verdict]
     line = f": {found.pieces} pieces, {size:,.1f} MB in {seconds:.2f} s"
     screen.print(f"verdict  [bold {colour}]{found.verdict}[/]{line}", highlight=False)

@@ -18,7 +18,7 @@ from chaos.history import Event
 from chaos.live import Live
 from metrics.goodput import told
 from metrics.recovery import PHASES
-from metrics.summary import RecoveryRecord, Summary
+from metrics.summary import CheckRecord, RecoveryRecord, Summary
 from scenarios.doctor import Diagnosis
 
 COLOURS = {"pass": "green", "fail": "red", "unknown": "yellow", "not-applicable": "dim", "skipped": "dim"}
@@ -129,7 +129,7 @@ def show(summary: Summary, directory: Path, console: Console) -> None:
         if line := _return_line(recovery):
             console.print(line, highlight=False, soft_wrap=True, markup=False)
     console.print()
-    console.print(finding_table([(c.name, c.verdict, c.seen, c.expected, c.where) for c in summary.checks]))
+    console.print(finding_table(summary.checks))
     t = summary.time
     console.print(
         f"time     {t.wall_s:.1f} s: cluster start {t.cluster_start_s:.1f}, training and recovery {t.workload_s:.1f}, "
@@ -190,16 +190,17 @@ def _return_line(recovery: RecoveryRecord) -> str:
     return "; ".join(told)
 
 
-def finding_table(findings: Iterable[tuple[str, str, str, str, str]]) -> Table:
-    """A table of checks: name, verdict, what was seen, what was expected, where to look."""
+def finding_table(checks: Iterable[CheckRecord]) -> Table:
+    """A table of checks with their verdicts and what was seen; what was expected, where it was not."""
     table = Table(box=None, padding=(0, 2, 0, 0), width=WIDTH)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("seen", ratio=1)
-    for name, verdict, seen, expected, where in findings:
-        if verdict in ("fail", "unknown"):
-            seen += f"\nexpected: {expected}" + (f"\nsee {where}" if where else "")
-        table.add_row(name, Text(verdict, style=COLOURS[verdict]), Text(seen))
+    for check in checks:
+        seen = check.seen
+        if check.verdict in ("fail", "unknown"):
+            seen += f"\nexpected: {check.expected}" + (f"\nsee {check.where}" if check.where else "")
+        table.add_row(check.name, Text(check.verdict, style=COLOURS[check.verdict]), Text(seen))
     return table
 
 

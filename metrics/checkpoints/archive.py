@@ -25,7 +25,6 @@ CHUNK = 1 << 20
 LARGEST_VALUE = 64 << 20
 """Bytes of a plain value beyond which it is not decoded: decoding takes memory."""
 
-
 HOSTILE = ("nt", "os", "posix", "subprocess", "sys")
 """Modules that a stored value has no business with."""
 

@@ -89,7 +89,7 @@ def _look(handle: int, place: Place, digests: bool, checksums: bool) -> Looked:
         archive = _opened(handle, place)
         if place.shape is not None:
             # A digest stands for the checksum of a tensor's numbers, but for nothing else that torch reads.
-            records = archive.records(numbers=checksums or not digests)
+            records = archive.records(numbers=checksums)
             return Looked(place, layout=_fitting(archive.layout(), place), records=records)
         value = archive.value()
         return Looked(place, value_digest(place.name, value) if digests else "", records=archive.records())

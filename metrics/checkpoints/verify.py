@@ -21,7 +21,7 @@ from metrics.checkpoints.content import saved_parts
 from metrics.checkpoints.dcp import METADATA, BadCheckpoint, coherent, read_metadata
 from metrics.checkpoints.layout import Place, places_of
 from metrics.checkpoints.scan import Looked, scan
-from metrics.verdict import Finding, Verdict
+from metrics.verdict import Finding, Verdict, worst_of
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata
@@ -31,7 +31,6 @@ Parts = Mapping[str, str | None]
 
 SHOWN = 20
 """How many names are listed as evidence."""
-
 
 SCHEMA = 1
 
@@ -64,8 +63,7 @@ class Verification:
     @property
     def verdict(self) -> Verdict:
         """The worst of the findings."""
-        found = {finding.verdict for finding in self.findings}
-        return next(v for v in (Verdict.FAIL, Verdict.UNKNOWN, Verdict.PASS) if v in found)
+        return worst_of(self.findings)
 
 
 def verify(
@@ -140,6 +138,8 @@ def _content(looked: list[Looked], recorded: Recorded | None) -> Finding:
         "content",
         "every piece is decoded as what the metadata say, with the checksum that it was stored with",
     )
+    if not looked:
+        return Finding(name, Verdict.UNKNOWN, expected, "no piece is stored, so nothing was looked at", "")
     if flaws := [f"{one.place.name} in {one.place.file}: {one.flaw}" for one in looked if one.flaw]:
         return _failed(name, expected, flaws)
     if undecided := [one for one in looked if one.undecided]:

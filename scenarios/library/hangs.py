@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 
 from chaos.faults.freeze import Freeze
 from chaos.faults.hang import Hang
@@ -45,9 +45,8 @@ HANG_SKIPPED_COLLECTIVE = register(
         title="One rank leaves out a collective, so the ranks wait in different ones.",
         inject=once(SkipCollective()),
         expects=HEALTHY & beats_defaults(times=20),
-        shape=replace(
-            SHORT, step=23
-        ),  # the next collective is FSDP's: one of another size aborts in gloo, without a hang
+        # After a step that neither logs nor saves FSDP gathers next; an all-reduce of another size would abort in gloo.
+        shape=dataclasses.replace(SHORT, step=23),
     )
 )
 

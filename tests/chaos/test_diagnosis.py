@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from chaos import diagnosis
+from chaos import diagnosis, stacks
 from chaos.diagnosis import Diagnosis, standing
 from chaos.process import Identity
 from chaos.stacks import Frame
@@ -111,15 +111,33 @@ def ranks(plan, python, writer, event, monkeypatch):
 
 
 @pytest.fixture
-def looked(observe, told):
-    """Tick until somebody was asked and for a while on, or until the time is up; what was told of all looks."""
+def looked(observe, told, eventually):
+    """What was told of all looks, once there are so many."""
 
-    def look(seconds=2.0):
-        end = time.monotonic() + seconds
+    def look(wanted=1):
+        def there():
+            observe.tick()
+            return len(found()) >= wanted
+
+        assert eventually(there)
+        return found()
+
+    def found():
+        return [event.data for event in told if event.kind == "probe.hang"]
+
+    return look
+
+
+@pytest.fixture
+def quiet(observe, told):
+    """That nobody is asked any more: for a good while of ticks there is no further look."""
+
+    def look(seconds=1.0):
+        before, end = len(told), time.monotonic() + seconds
         while time.monotonic() < end:
             observe.tick()
             time.sleep(0.02)
-        return [event.data for event in told if event.kind == "probe.hang"]
+        return len(told) == before
 
     return look
 
@@ -127,14 +145,16 @@ def looked(observe, told):
 THERE = {"standing": "elsewhere", "frame": "stand (<string>:8)", "site": "stand (<string>:8)"}
 
 
-def test_a_group_that_stands_still_is_asked_once(observe, ranks, looked) -> None:
+def test_a_group_that_stands_still_is_asked_once(ranks, looked, quiet) -> None:
+    begin = time.monotonic()
     ranks()
     (found,) = looked()
     assert found["ranks"] == {"0": THERE, "1": THERE}
-    assert 0.3 <= found["still_s"] < 2
+    assert 0.3 <= found["still_s"] <= time.monotonic() - begin
+    assert quiet()
 
 
-def test_a_stopped_process_and_one_without_a_training_thread_are_told(observe, ranks, looked) -> None:
+def test_a_stopped_process_and_one_without_a_training_thread_are_told(ranks, looked) -> None:
     children = ranks("trains", "trains", "other")
     os.kill(children[1].pid, signal.SIGSTOP)
     (found,) = looked()
@@ -142,7 +162,7 @@ def test_a_stopped_process_and_one_without_a_training_thread_are_told(observe, r
     assert stands == {"0": "elsewhere", "1": "stopped", "2": "silent"}
 
 
-def test_a_process_that_is_gone_is_left_out(observe, ranks, looked, writer, event) -> None:
+def test_a_process_that_is_gone_is_left_out(ranks, looked, writer, event) -> None:
     children = ranks()
     children[1].kill()
     children[1].wait()
@@ -152,13 +172,13 @@ def test_a_process_that_is_gone_is_left_out(observe, ranks, looked, writer, even
 
 
 @pytest.mark.parametrize("shape", [{"steps": False}, {"state": "RESTARTING"}])
-def test_a_group_that_has_made_no_step_or_does_not_run_is_not_asked(observe, ranks, looked, shape) -> None:
+def test_a_group_that_has_made_no_step_or_does_not_run_is_not_asked(observe, ranks, quiet, shape) -> None:
     ranks(**shape)
-    assert looked(1.0) == []
+    assert quiet()
 
 
 def test_every_event_of_a_rank_puts_off_the_question_and_a_new_standstill_asks_again(
-    observe, ranks, looked, writer, event
+    observe, ranks, looked, told, writer, event
 ) -> None:
     ranks()
     end = time.monotonic() + 1.0
@@ -166,13 +186,32 @@ def test_every_event_of_a_rank_puts_off_the_question_and_a_new_standstill_asks_a
         writer.append(event("report.end", mono_ns=time.monotonic_ns(), attempt=0, rank=0, step=1))
         observe.tick()
         time.sleep(0.05)
-    assert looked(0.0) == []
-    assert len(looked()) == 1
+    assert "probe.hang" not in [one.kind for one in told]
+    looked(1)
     writer.append(event("step.end", mono_ns=time.monotonic_ns(), attempt=0, rank=1, step=2))
-    assert len(looked()) == 2
+    observe.tick()
+    looked(2)
 
 
-def test_a_fault_is_no_sign_of_life(observe, ranks, looked, writer, event) -> None:
+def test_a_fault_is_no_sign_of_life(ranks, looked, writer, event) -> None:
     ranks()
     writer.append(event("fault.fired", mono_ns=time.monotonic_ns() + 10**12, attempt=0, rank=1, step=1))
-    assert len(looked()) == 1
+    looked(1)
+
+
+def test_a_process_that_goes_late_does_not_take_its_rank_along(ranks, looked, writer, event) -> None:
+    children = ranks()
+    writer.append(event("process.exit", mono_ns=1, attempt=0, rank=1, data={"pid": children[1].pid + 1_000_000}))
+    writer.append(event("step.end", mono_ns=time.monotonic_ns(), attempt=0, rank=1, step=2))
+    (found,) = looked()
+    assert found["ranks"].keys() == {"0", "1"}
+
+
+def test_an_answer_that_takes_its_time_is_awaited(ranks, looked, monkeypatch) -> None:
+    answers = iter([[], [], [[Frame("/job/loop.py", 8, "train"), *ROOT]]])
+    read = stacks.read
+    late = lambda folder, rank, *place: next(answers) if rank == 1 else read(folder, rank, *place)  # noqa: E731
+    monkeypatch.setattr(stacks, "read", late)
+    ranks()
+    (found,) = looked()
+    assert {stand["standing"] for stand in found["ranks"].values()} == {"elsewhere"}

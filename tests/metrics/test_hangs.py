@@ -54,12 +54,12 @@ STANDS = ("collective", "report", "elsewhere", "stopped", "silent")
     ],
 )
 def test_the_culprits_are_those_that_others_wait_for(stands: tuple[str, ...], culprits: set[int]) -> None:
-    assert Hang(0, 4.0, {rank: stand(standing) for rank, standing in enumerate(stands)}).culprits == culprits
+    assert Hang(0, 0, {rank: stand(standing) for rank, standing in enumerate(stands)}).culprits == culprits
 
 
 @given(stands=st.lists(st.sampled_from(STANDS), min_size=1, max_size=6))
 def test_whoever_is_blamed_some_other_rank_waits(stands: list[str]) -> None:
-    hang = Hang(0, 4.0, {rank: stand(standing) for rank, standing in enumerate(stands)})
+    hang = Hang(0, 0, {rank: stand(standing) for rank, standing in enumerate(stands)})
     innocent = hang.ranks.keys() - hang.culprits
     assert not hang.culprits or any(hang.ranks[rank]["standing"] in ("collective", "report") for rank in innocent)
     assert bool(hang.blocked) == any(stands[rank] in ("collective", "report") for rank in innocent)
@@ -97,6 +97,11 @@ def test_where_nothing_is_told_the_culprit_is_unknown(run: Run, words: str) -> N
     assert words in finding.seen
 
 
+def test_a_standstill_from_before_the_fault_proves_nothing_of_it() -> None:
+    assert check(hung(HANGS, "collective", "elsewhere", after_ms=-100).case()).verdict is Verdict.UNKNOWN
+    assert check(hung(HANGS, "elsewhere", "collective", after_ms=-100).case()).verdict is Verdict.UNKNOWN
+
+
 def test_the_last_look_at_an_attempt_counts() -> None:
     run = hung(hung(HANGS, "collective", "collective", after_ms=4_100), "collective", "elsewhere", after_ms=8_000)
     assert [hang.attempt for hang in hangs(run.case())] == [0, 0]
@@ -113,6 +118,6 @@ def test_every_incident_must_have_its_culprit_told() -> None:
 
 def test_any_pair_of_stands_has_one_answer_whatever_the_order_of_ranks() -> None:
     for one, other in itertools.product(STANDS, repeat=2):
-        first = Hang(0, 4.0, {0: stand(one), 1: stand(other)}).culprits
-        second = Hang(0, 4.0, {0: stand(other), 1: stand(one)}).culprits
+        first = Hang(0, 0, {0: stand(one), 1: stand(other)}).culprits
+        second = Hang(0, 0, {0: stand(other), 1: stand(one)}).culprits
         assert second == {1 - rank for rank in first}

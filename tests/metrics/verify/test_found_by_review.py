@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,17 @@ def test_numbers_that_are_not_stored_as_they_are_are_unknown(tmp_path: Path) -> 
     assert tree_digests({"w": value}) == tree_digests({"w": value.resolve_conj()})
 
 
+@pytest.mark.parametrize("record", [None, Recorded({}, "before")])
+def test_a_checkpoint_of_nothing_is_no_evidence(tmp_path: Path, record: Recorded | None) -> None:
+    assert verify(saved({}, tmp_path / "c"), record).verdict is Verdict.UNKNOWN
+
+
+def test_a_tensor_within_a_mapping_of_another_kind_counts_with_all_its_bytes() -> None:
+    one, other = (OrderedDict(w=torch.arange(5000.0) + d * (torch.arange(5000) == 2500)) for d in (0, 1))
+    assert value_digest("state", (one,)) != value_digest("state", (other,))
+    assert value_digest("state", (one,)) != value_digest("state", (dict(one),))
+
+
 # Once red, and not true
 
 
@@ -210,8 +222,6 @@ class _Pairs:
         self.key = key
 
     def __reduce__(self) -> Any:
-        from collections import OrderedDict
-
         return OrderedDict, (), None, None, iter([(self.key, 1)])
 
 
