@@ -10,6 +10,7 @@ from typing import Any
 PLACEMENTS = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
 DTYPES = ("float32", "float64", "bfloat16")
 RESIZES = ("accumulate", "rescale")
+SAVES = ("blocking", "asynchronous")
 
 
 def setting(default: Any, help: str) -> Any:
@@ -54,6 +55,7 @@ class TrainerConfig:
     name: str = setting("reference", "name of the run; the same name and storage resume it")
 
     checkpoint_every: int = setting(10, "steps between checkpoints; the last step is always saved")
+    save: str = setting("blocking", "how to save: blocking, or asynchronous (written beside the training)")
     keep: int = setting(2, "checkpoints to keep")
     preemption_check_every: int = setting(0, "steps between two looks for nodes about to be taken away; 0 for never")
     evaluate_every: int = setting(0, "steps between evaluations on the held-out split; 0 for none")
@@ -85,7 +87,7 @@ class TrainerConfig:
         self._require(self.clip_norm > 0, "clip_norm", "must be positive")
 
     def _check_choices(self) -> None:
-        for name, known in (("dtype", DTYPES), ("placement", PLACEMENTS), ("resize", RESIZES)):
+        for name, known in (("dtype", DTYPES), ("placement", PLACEMENTS), ("resize", RESIZES), ("save", SAVES)):
             self._require(getattr(self, name) in known, name, f"must be one of {', '.join(known)}")
         self._require(self.width % self.heads == 0, "width", f"must be a multiple of heads={self.heads}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -14,7 +13,6 @@ import ray.train.torch
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.optim.lr_scheduler import LambdaLR
@@ -25,6 +23,7 @@ from trainer.dealing import learning_rate_scale, samples_per_step, slots_of_step
 from trainer.model import build_model, next_token_loss
 from trainer.observer import Observer, find_observer
 from trainer.preemption import PreemptionWatch
+from trainer.saving import Save, saver
 from trainer.state import SlotRandomness, TrainState
 
 FLOOR = 0.1
@@ -43,12 +42,13 @@ def train(settings: dict[str, Any]) -> None:
     resume(state, observer)
     batches = micro_batches(config, state.samples)
     preemption = PreemptionWatch(config.preemption_check_every)
+    write = saver(config)
     while state.step < config.steps:
         loss = train_step(config, state, batches, observer)
         if state.step % config.log_every == 0 or state.step == config.steps:
             log(config, state, loss)
         if preemption.calls_for_checkpoint(state.step) or save_is_due(config, state.step):
-            save(state, loss, observer)
+            save(write, state, loss, observer)
         if config.evaluate_every and state.step % config.evaluate_every == 0:
             evaluate(config, state.model)
 
@@ -172,8 +172,8 @@ def evaluate(config: TrainerConfig, model: nn.Module) -> float:
     return mean
 
 
-def save(state: TrainState, loss: torch.Tensor, observer: Observer) -> None:
-    """Write this rank's shard and report it; the checkpoint counts once the controller has every rank's report."""
+def save(write: Save, state: TrainState, loss: torch.Tensor, observer: Observer) -> None:
+    """Hand the state and what is to be told with it to the way of saving."""
     metrics = {
         "step": state.step,
         "samples": state.samples,
@@ -183,6 +183,4 @@ def save(state: TrainState, loss: torch.Tensor, observer: Observer) -> None:
     }
     tree = state.tree()
     observer.state("saved", tree)
-    with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
-        save_sharded(tree, checkpoint_id=folder)
-        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
+    write(tree, metrics)

@@ -14,7 +14,7 @@ from typing import Any
 import torch.distributed as dist
 from ray.data import Dataset
 
-from trainer import data, loop
+from trainer import data, loop, saving
 from trainer.config import TrainerConfig
 from trainer.state import TrainState
 
@@ -108,7 +108,7 @@ class Early:
 
 def save_rank_zero_only() -> None:
     """The other ranks report a directory without their shard."""
-    original = loop.save_sharded
+    original = saving.save_sharded
 
     def save(tree: dict[str, Any], checkpoint_id: str) -> None:
         original(tree, checkpoint_id=checkpoint_id)
@@ -116,7 +116,7 @@ def save_rank_zero_only() -> None:
             for file in Path(checkpoint_id).glob("*.distcp"):
                 file.unlink()
 
-    loop.save_sharded = save  # type: ignore[assignment]
+    saving.save_sharded = save  # type: ignore[assignment]
 
 
 def ignore_checkpoint() -> None:
