@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from chaos.agent.plan import Board, Injection, Plan
 from chaos.cluster.local import ClusterFailed, LocalCluster
@@ -24,6 +25,8 @@ class Strike:
     writer: HistoryWriter
     board: Board
     nodes: LocalCluster
+    folder: Path
+    controller: Identity | None
     entry: int | None = None
     began_ns: int = field(default_factory=time.monotonic_ns)
     steps: Generator[float] | None = None
@@ -33,6 +36,11 @@ class Strike:
     def node(self) -> str:
         """Name of the victim's node."""
         return str(self.due.data.get("node", ""))
+
+    @property
+    def place(self) -> str:
+        """The folder that the victim's point is about."""
+        return str(self.due.data.get("place", ""))
 
     def release(self) -> None:
         """Let the victim leave its point."""
@@ -58,12 +66,15 @@ class Attacks:
     writer: HistoryWriter
     cluster: LocalCluster
     _workers: dict[int, Identity] = field(default_factory=dict, init=False)
+    _controller: Identity | None = field(default=None, init=False)
     _strikes: list[Strike] = field(default_factory=list, init=False)
     _closed: bool = field(default=False, init=False)
 
     def __call__(self, event: Event) -> None:
-        """Remember who the workers are; begin what is due."""
-        if event.kind == "worker.start":
+        """Remember who the workers and the controller are; begin what is due."""
+        if event.kind == "controller.start":
+            self._controller = Identity(event.pid, int(event.data["start"]))
+        elif event.kind == "worker.start":
             self._workers[event.pid] = Identity(event.pid, int(event.data["start"]))
         elif event.kind == "fault.due" and not self._closed:
             self._begin(event)
@@ -73,7 +84,8 @@ class Attacks:
         victim, fault = self._workers.get(due.pid), find_fault(injection.fault, injection.values)
         if victim is None or not isinstance(fault, Attack):
             return
-        strike = Strike(injection, fault, victim, due, self.writer, Board(self.plan.board), self.cluster)
+        place = Board(self.plan.board), self.cluster, Path(self.plan.directory, "logs"), self._controller
+        strike = Strike(injection, fault, victim, due, self.writer, *place)
         if touched := fault.touches(victim, strike):
             entry = {"pid": touched.pid, "start": touched.start, "injection": injection.id}
             strike.entry = self.cluster.ledger.intend("stopped", **entry)
@@ -85,7 +97,7 @@ class Attacks:
     def tick(self) -> None:
         """Take the next step of every attack whose time has come; end those whose victim is gone."""
         for strike in list(self._strikes):
-            if not strike.fault.on_node and not strike.victim.alive():
+            if not strike.fault.outlives and not strike.victim.alive():
                 self._end(strike)
             elif time.monotonic() >= strike.next_s:
                 self._advance(strike)
@@ -93,7 +105,7 @@ class Attacks:
     def _advance(self, strike: Strike) -> None:
         try:
             pause = next(strike.steps, None) if strike.steps else None
-        except (ClusterFailed, TimeoutError) as error:
+        except (ClusterFailed, OSError) as error:
             strike.tell("fault.failed", {**strike.due.data, "error": str(error)})
             pause = None
         if pause is None:

@@ -183,7 +183,8 @@ def exit_code(history: History, findings: Sequence[Finding]) -> tuple[ExitCode, 
     return code, reason
 
 
-def _outcomes_of_run(history: History) -> list[tuple[ExitCode, str]]:
+def harness_outcomes(history: History) -> list[tuple[ExitCode, str]]:
+    """What the harness itself says of a run: not healed, a defect of its own, aborted; empty when all went well."""
     outcomes = []
     if errors := [
         error for event in history.select("run.healed") for error in event.data.get("errors", ["healing was not told"])
@@ -193,6 +194,11 @@ def _outcomes_of_run(history: History) -> list[tuple[ExitCode, str]]:
         outcomes.append((ExitCode.BUG, f"a defect of the harness: {bug.data.get('error')}"))
     if aborted := history.first("run.aborted"):
         outcomes.append((ExitCode.ABORTED, f"aborted by {aborted.data.get('reason')}, and healed"))
+    return outcomes
+
+
+def _outcomes_of_run(history: History) -> list[tuple[ExitCode, str]]:
+    outcomes = harness_outcomes(history)
     if not history.select("step.end"):
         outcomes.append((ExitCode.NOT_STEADY, f"no training step was ever completed: {_why_no_step(history)}"))
     elif injected := [str(event.data.get("injection")) for event in history.select("fault.armed")]:

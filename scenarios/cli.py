@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from chaos.exits import ExitCode, UsageError
+from scenarios import asking
 from scenarios.group import Group
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from metrics.summary import Summary
-    from scenarios.request import Options, Request
+    from scenarios.request import Request
     from scenarios.testbed import Pool
 
 RUN_EXAMPLES = """\b
@@ -47,6 +46,16 @@ Examples:
   aftershock prune --out /data/runs --keep 0 --json
 """
 
+
+SWEEP_EXAMPLES = """\b
+Examples:
+  aftershock sweep checkpoint
+  aftershock sweep checkpoint --stage transfer --stage snapshot --json
+  aftershock sweep checkpoint --workers 3 --set save=asynchronous
+"""
+
+STAGES = ("save", "transfer", "report", "snapshot", "retention")
+"""What happens to a checkpoint, in order; the last two in the controller."""
 
 VERIFY_EXAMPLES = """\b
 Examples:
@@ -96,7 +105,7 @@ def run(
     from scenarios.request import resolve
     from scenarios.scenario import members
 
-    options = _options(out=Path(out), settings=_settings(sets), **values)
+    options = asking.options(out=Path(out), settings=asking.settings(sets), **values)
     chosen = members(names)
     requests = [replace(resolve(one, options), asked=names) for one in chosen.scenarios]
     if resume and not chosen.suite:
@@ -131,7 +140,7 @@ def _preview(requests: list[Request], as_json: bool) -> int:
         click.echo(json.dumps(plans if len(plans) > 1 else plans[0], indent=1))
     else:
         for request in requests:
-            show(request, _console())
+            show(request, asking.console())
     return ExitCode.PASS
 
 
@@ -142,7 +151,7 @@ def _run_one(request: Request, as_json: bool, quiet: bool, pool: Pool | None = N
 
     title = f"{request.scenario.name}: {request.scenario.title}"
     try:
-        with Progress(_console(stderr=as_json), title, request.shape.steps, quiet) as progress:
+        with Progress(asking.console(stderr=as_json), title, request.shape.steps, quiet) as progress:
             directory = execute(request, [progress], pool)
             progress.phase("judge")
             return _judge(directory, fresh=True), directory
@@ -184,8 +193,29 @@ def _run_suite(name: str, requests: list[Request], as_json: bool, quiet: bool, r
         told = {**msgspec.to_builtins(record), "spent": msgspec.to_builtins(record.spent)}
         click.echo(json.dumps(told, indent=1))
     else:
-        suite.show(record, directory, _console())
+        suite.show(record, directory, asking.console())
     return record.exit_code
+
+
+@cli.command(epilog=SWEEP_EXAMPLES)
+@click.argument("what", type=click.Choice(["checkpoint"]))
+@click.option("--stage", "stages", multiple=True, type=click.Choice(STAGES), help="Crash only there.  [default: all]")
+@click.option("--workers", type=int, help="Training workers, each on a node of its own.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of training.")
+@click.option("--out", default="runs", show_default=True, help="Where the run directory is made.")
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a value of the sweep or of the trainer.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, progress to standard error.")
+@click.option("--quiet", is_flag=True, help="Print the result only.")
+def sweep(
+    what: str, stages: tuple[str, ...], out: str, sets: tuple[str, ...], as_json: bool, quiet: bool, **values: Any
+) -> int:
+    """Crash the job at every point of a CHECKPOINT's life, one by one, and tell what it resumed from."""
+    from chaos.workload import check_own_chaos
+    from scenarios import sweeping
+
+    options = asking.options(out=Path(out), settings=asking.settings(sets), **values)
+    check_own_chaos()
+    return sweeping.run(options, stages or STAGES, as_json, quiet)
 
 
 @cli.command()
@@ -225,11 +255,11 @@ def verify(as_json: bool, **values: Any) -> int:
     from scenarios import verification
 
     asked = verification.Asked(**values)
-    found, seconds = verification.run(asked, _console(stderr=True))
+    found, seconds = verification.run(asked, asking.console(stderr=True))
     if as_json:
         click.echo(json.dumps(verification.told(asked, found, seconds), indent=1))
     else:
-        verification.show(asked, found, seconds, _console())
+        verification.show(asked, found, seconds, asking.console())
     return verification.exit_code(found, asked.strict)
 
 
@@ -244,7 +274,7 @@ def list_(what: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(items, indent=1))
     else:
-        catalogue.show(items, _console())
+        catalogue.show(items, asking.console())
 
 
 @cli.command()
@@ -260,7 +290,7 @@ def doctor(as_json: bool) -> int:
 
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
     else:
-        show_diagnosis(found, _console())
+        show_diagnosis(found, asking.console())
     return ExitCode.PASS if found.well else ExitCode.FAIL
 
 
@@ -277,7 +307,7 @@ def status(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(run) for run in found], indent=1))
     else:
-        show_status(found, _console())
+        show_status(found, asking.console())
 
 
 @cli.command()
@@ -315,33 +345,10 @@ def prune(out: str, keep: int, dry_run: bool, as_json: bool) -> int:
 
         click.echo(msgspec.json.format(msgspec.json.encode(done), indent=1).decode())
     else:
-        pruning.show(done, _console())
+        pruning.show(done, asking.console())
     for fate in done.failed:
         click.echo(f"aftershock: {fate.directory} could not be removed: {fate.reason}", err=True)
     return ExitCode.FAIL if done.failed else ExitCode.PASS
-
-
-def _options(**values: Any) -> Options:
-    import pydantic
-
-    from scenarios.request import Options
-
-    try:
-        return Options(**values)
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UsageError(f"--{where} {first['input']}: {first['msg'].lower()}") from error
-
-
-def _settings(sets: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for text in sets:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--set {text}: write --set KEY=VALUE")
-        found[key.replace("-", "_")] = value
-    return found
 
 
 def _judge(directory: Path, fresh: bool, expect: str = "") -> Summary:
@@ -358,15 +365,6 @@ def _judge(directory: Path, fresh: bool, expect: str = "") -> Summary:
     return publish(case, judgement)
 
 
-def _console(stderr: bool = False) -> Console:
-    from scenarios.view import PatientConsole
-
-    made = PatientConsole(stderr=stderr)
-    if not made.is_terminal:
-        made.width = 100
-    return made
-
-
 def _tell(summary: Summary, directory: Path, as_json: bool) -> None:
     from scenarios.view import show
 
@@ -375,4 +373,4 @@ def _tell(summary: Summary, directory: Path, as_json: bool) -> None:
 
         click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=1).decode())
     else:
-        show(summary, directory, _console())
+        show(summary, directory, asking.console())

@@ -69,21 +69,29 @@ class Run:
         return self.bed.cluster
 
 
+Stage = Callable[[Run], None]
+
+
 class StorageFailed(Exception):
     """The run directory could not be written, so there is no run to judge; everything is undone."""
 
 
-def execute(request: Request, observers: Iterable[Observer] = (), pool: Pool | None = None) -> Path:
+def execute(
+    request: Request,
+    observers: Iterable[Observer] = (),
+    pool: Pool | None = None,
+    stages: Iterable[Stage] | None = None,
+) -> Path:
     """Run a scenario and store everything; returns the run directory, to be judged.
 
     Whatever happens, all that was started is undone before this returns, but a cluster of the ``pool`` on which nothing
-    of this run is left; what went wrong is in the history.
+    of this run is left; what went wrong is in the history. ``stages``: what to do, by default one run of the scenario.
     Raises UsageError when the run directory cannot be used, StorageFailed when it stops being usable.
     """
     interrupt_by_signals()
     run = open_run(request, observers, pool)
     try:
-        for stage in STAGES:
+        for stage in STAGES if stages is None else stages:
             stage(run)
         run.sound = True
     except Interrupted as reason:
@@ -238,7 +246,7 @@ def control(run: Run) -> None:
     _conduct(run, directory, HistoryWriter(directory), with_faults=False).run()
 
 
-STAGES: tuple[Callable[[Run], None], ...] = (sweep, start_cluster, break_it, control)
+STAGES: tuple[Stage, ...] = (sweep, start_cluster, break_it, control)
 
 
 def _conduct(run: Run, directory: Path, writer: HistoryWriter, *, with_faults: bool) -> Conduct:

@@ -35,6 +35,9 @@ DOING = {
     "control": "the same run without a fault",
     "heal": "undo everything",
     "judge": "judge the stored run",
+    "record": "an undisturbed run, its calls on files noted",
+    "ranks": "crash the ranks, one point after the other",
+    "controller": "crash the controller, and start the job again",
 }
 
 

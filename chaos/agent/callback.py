@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import ray
@@ -67,6 +69,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
                 "max_preemption_failures": getattr(failures, "max_preemption_failures", None),
                 "controller_failure_limit": failures.controller_failure_limit,
                 "keep": run.checkpoint_config.num_to_keep,
+                "start": current().start,
             },
         )
 
@@ -204,7 +207,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
     def on_report(self) -> Iterator[None]:
         """One report of this rank, checkpoint copied and handed to the controller's queue."""
         self._report_begins()
-        self._reach("report")
+        self._reach("report", _experiment() or "")
         yield
         self._emit_in_worker("report.end")
         self._reach("commit")
@@ -223,22 +226,23 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
     @contextmanager
     def on_checkpoint_transfer(self) -> Iterator[None]:
         """This rank's files are copied to the storage."""
-        self._emit_in_worker("checkpoint.transfer.begin")
-        self._reach("transfer")
+        destination = _destination() or ""
+        self._emit_in_worker("checkpoint.transfer.begin", checkpoint=os.path.basename(destination))
+        self._reach("transfer", destination)
         yield
         self._emit_in_worker("checkpoint.transfer.end")
 
     @harmless
-    def _emit_in_worker(self, kind: str) -> None:
+    def _emit_in_worker(self, kind: str, **data: Any) -> None:
         me = session.session()
         if me is not None:
-            self._emit(kind, step=me.step)
+            self._emit(kind, step=me.step, data=data)
 
     @staticmethod
-    def _reach(phase: str) -> None:
+    def _reach(phase: str, place: str = "") -> None:
         me = session.session()
         if me is not None:
-            me.reach(phase)
+            me.reach(phase, place)
 
 
 def _name_of(error: BaseException) -> str:
@@ -259,6 +263,25 @@ def _preempted(error: BaseException | None) -> bool:
 def _plan() -> Plan | None:
     """The orders that the environment names; without readable ones the agent does nothing."""
     return Plan.from_environment()
+
+
+@harmless
+def _experiment() -> str:
+    """Where this job's checkpoints lie."""
+    return str(_train_context().storage_context.experiment_fs_path)
+
+
+@harmless
+def _destination() -> str:
+    """Where this thread is about to copy a checkpoint: Ray hands the callback no name, its caller knows it.
+
+    Empty where it cannot be found.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "_upload_checkpoint":
+        frame = frame.f_back
+    name = frame.f_locals.get("checkpoint_dir_name") if frame is not None else None
+    return os.path.join(_experiment(), name) if name else ""
 
 
 def _train_context() -> Any:

@@ -69,8 +69,11 @@ class Firing:
         if self._board.has(f"steady-{self.rank}"):
             self.begin_clock()
 
-    def reach(self, phase: str) -> None:
-        """This rank stands at a point: fire what is due. What a fault raises goes through to the workload."""
+    def reach(self, phase: str, place: str = "") -> None:
+        """This rank stands at a point: fire what is due. What a fault raises goes through to the workload.
+
+        ``place``: the folder that the point is about, where it is about one.
+        """
         if phase in TRAINING:
             self._thread = threading.get_ident()
         seconds = time.time() - self._began if self._began is not None else -math.inf
@@ -78,7 +81,7 @@ class Firing:
         due = [injection for injection in self._mine if self._is_due(injection, moment)]
         accompanied = [injection for injection in self._peers if self._is_due(injection, moment)]
         for injection in due:
-            self._fire(injection, phase)
+            self._fire(injection, phase, place)
         for injection in accompanied:
             if self._board.claim(f"peer-{self.rank}-{injection.id}"):
                 _accompany(find_fault(injection.fault, injection.values))
@@ -96,7 +99,7 @@ class Firing:
             return False
         return not injection.follows or self._board.has(f"fired-{injection.follows}")
 
-    def _fire(self, injection: Injection, phase: str) -> None:
+    def _fire(self, injection: Injection, phase: str, place: str) -> None:
         """The claim is durable before the fault, so a restarted rank finds it taken."""
         fault = find_fault(injection.fault, injection.values)
         elsewhere = phase == TIME or self._thread not in (None, threading.get_ident())
@@ -105,6 +108,7 @@ class Firing:
         if not self._board.claim(f"fired-{injection.id}"):
             return
         data = {"injection": injection.id, "fault": injection.fault, "phase": phase, "node": os.environ.get(NODE, "")}
+        data |= {"place": place} if place else {}
         if isinstance(fault, Attack):
             self.writer.emit("fault.due", step=self.step(), data=data)
             self._hold(injection)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Collection
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-Reach = Callable[[str], None]
-"""Is told the phase whose point has been reached; what it raises is meant for the workload."""
+Reach = Callable[[str, str], None]
+"""Is told the phase whose point has been reached, and the folder it is about; what it raises is the workload's."""
 
 Remove = Callable[[], None]
 
@@ -61,7 +63,7 @@ def _optimizer(reach: Reach) -> Remove:
         mine = steps[id(optimizer)] = steps.get(id(optimizer), 0) + 1
         if mine > furthest:
             furthest = mine
-            reach("optimizer")
+            reach("optimizer", "")
 
     return register_optimizer_step_pre_hook(hook).remove
 
@@ -76,11 +78,11 @@ def _forward(reach: Reach) -> Remove:
         nonlocal seen
         seen += module.training
         if not module.training:
-            reach("evaluation")
+            reach("evaluation", "")
         elif seen == 1:
-            reach("first-step")
+            reach("first-step", "")
         elif not any(module.children()):
-            reach("forward")
+            reach("forward", "")
 
     return register_module_forward_pre_hook(hook).remove
 
@@ -91,7 +93,7 @@ def _save(reach: Reach) -> Remove:
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if listening and event == "open" and str(args[0]).endswith(SHARD) and "w" in str(args[1] or ""):
-            reach("save")
+            reach("save", str(Path(os.fsdecode(args[0])).absolute().parent))
 
     def remove() -> None:
         nonlocal listening
@@ -109,7 +111,7 @@ def _before(function: str, phase: str, reach: Reach) -> Remove:
 
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        reach(phase)
+        reach(phase, "")
         return original(*args, **kwargs)
 
     setattr(dist, function, wrapped)

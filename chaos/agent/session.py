@@ -15,7 +15,7 @@ from typing import Any
 from chaos.agent.events import EventWriter, harmless
 from chaos.agent.firing import Firing
 from chaos.agent.plan import Plan
-from chaos.agent.points import listen, only_makes_state
+from chaos.agent.points import Reach, listen, only_makes_state
 from chaos.agent.watchdog import Progress
 
 STACKS = signal.SIGRTMIN + 9
@@ -58,9 +58,9 @@ class Session:
             remove()
 
     @harmless
-    def reach(self, phase: str) -> None:
-        """This process stands at a point where something may be due."""
-        self._firing.reach(phase)
+    def reach(self, phase: str, place: str = "") -> None:
+        """This process stands at a point where something may be due; ``place``: the folder it is about."""
+        self._firing.reach(phase, place)
 
     def samples(self, ids: Iterable[int]) -> None:
         """Add samples to the step under way, as ranges [first, last]."""
@@ -120,7 +120,7 @@ class Session:
 class Restore:
     """Watches one process read its checkpoint, by Python's audit events of opened files."""
 
-    def __init__(self, path: str, writer: EventWriter, reach: Callable[[str], None] | None = None) -> None:
+    def __init__(self, path: str, writer: EventWriter, reach: Reach | None = None) -> None:
         self._reach = reach
         self._prefix = path.rstrip("/") + "/"
         self._writer = writer
@@ -144,7 +144,7 @@ class Restore:
         if not begun:
             self._writer.emit("restore.begin", data={"checkpoint": os.path.basename(self._prefix[:-1])})
             if self._reach is not None:
-                self._reach("restore")
+                self._reach("restore", self._prefix[:-1])
 
     def end(self, exact: bool) -> None:
         """Close the restore: now when the workload said so, else at the last file opened, a lower bound."""

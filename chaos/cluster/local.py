@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -291,6 +291,18 @@ class LocalCluster:
         if asked.returncode:
             raise ClusterFailed(f"Ray did not take the notice for node {name}: {errors.strip()[-500:]}")
         self.emit("cluster.node.drain", data={"name": name, "deadline_s": deadline_ms / 1000, "accepted": True})
+
+    def tool(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """A process that helps an attack, in a session of its own; healing ends it, should nobody else.
+
+        Raises OSError when it cannot be started.
+        """
+        started = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env={**self.environment, MARKER: self.ledger.run_id}, cwd=self.workspace, start_new_session=True,
+        )  # fmt: skip
+        self.ledger.started(started.pid)
+        return started
 
     def eyes(self) -> subprocess.Popen[bytes]:
         """A process that prints each change of a node as Ray's GCS sees it, a JSON object a line; see ``health``."""

@@ -20,6 +20,7 @@ class AddNode(Attack):
     not_certified = "an autoscaler's own decisions, which start machines on request"
     breaks = False
     on_node = True
+    outlives = True
 
     def touches(self, victim: Identity, scene: Scene) -> Identity | None:
         """Nothing is stopped."""

@@ -9,9 +9,11 @@ import dataclasses
 import importlib
 import math
 import pkgutil
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from subprocess import Popen
 from typing import Any, ClassVar, Protocol
 
 from chaos.process import Identity
@@ -96,6 +98,9 @@ class Nodes(Protocol):
     def drain(self, name: str, notice_s: float) -> Iterator[float]:
         """Announce to Ray that a node will be gone so many seconds from now; yields until Ray has taken it."""
 
+    def tool(self, command: Sequence[str]) -> Popen[bytes]:
+        """Start a process that helps an attack; it ends with the run, whatever happens."""
+
 
 class Scene(Protocol):
     """Where an attack takes place: a process that stands still at its point, on the node named ``node``."""
@@ -108,6 +113,18 @@ class Scene(Protocol):
     def nodes(self) -> Nodes:
         """All nodes."""
 
+    @property
+    def place(self) -> str:
+        """The folder that the victim's point is about: where it saves, copies to, or reports below; empty for none."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the attack may leave notes; it is kept with the run's logs."""
+
+    @property
+    def controller(self) -> Identity | None:
+        """Ray Train's controller; None while it is not known."""
+
     def release(self) -> None:
         """The first blow has landed: the process may leave its point."""
 
@@ -118,11 +135,13 @@ class Scene(Protocol):
 class Attack(Fault):
     """A fault that only an outsider can do: the agent holds the process at the point until the first blow.
 
-    ``on_node``: whether it hits the victim's whole node, or the cluster; then it goes on when the victim is gone.
+    ``on_node``: whether it hits the victim's whole node, or the cluster. ``outlives``: whether it goes on when the
+    victim is gone.
     """
 
     proof: ClassVar[Proof] = Proof.TOLD
     on_node: ClassVar[bool] = False
+    outlives: ClassVar[bool] = False
 
     def touches(self, victim: Identity, scene: Scene) -> Identity | None:
         """The process that it stops, which must go on again whatever happens; by default the victim."""

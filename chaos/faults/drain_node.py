@@ -23,6 +23,7 @@ class DrainNode(Attack):
     certifies = "that a preemption with notice costs little: the job saves in time, its failure budget is untouched"
     not_certified = "how the notice reaches Ray from a cloud, which is the autoscaler's part"
     on_node = True
+    outlives = True
 
     notice_s: float = 15.0
 

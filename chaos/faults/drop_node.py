@@ -23,6 +23,7 @@ class DropNode(Attack):
     certifies = "that the job survives the loss of a machine: Ray notices, the group restarts on what is there"
     not_certified = "a network partition, in which the lost machine lives on; the loss of disks that others read"
     on_node = True
+    outlives = True
 
     back_after_s: float | None = None
     cycles: int = 1

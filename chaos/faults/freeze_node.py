@@ -20,6 +20,7 @@ class Frozen(Attack):
     effect = "the kernel shows the raylet as stopped (state T)"
     not_certified = "a frozen machine, whose workers and sockets would stand still as well"
     on_node = True
+    outlives = True
 
     seconds: float = 3.0
 

@@ -1,0 +1,46 @@
+"""What a job's processes do to files, noted by strace from the moment that each of them says that it is there."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos import strace
+from chaos.cluster.local import LocalCluster
+from chaos.history import Event
+
+CONTROLLER = "controller"
+ENDS_S = 10.0
+
+
+@dataclass
+class Recorder:
+    """An observer of a run: it traces the controller and the workers of the first attempt, each into a file."""
+
+    cluster: LocalCluster
+    folder: Path
+    _tracers: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
+
+    def __call__(self, event: Event) -> None:
+        """Trace who has started."""
+        if event.kind == "controller.start":
+            self._trace(event.pid, CONTROLLER)
+        elif event.kind == "worker.start" and event.attempt == 0:
+            self._trace(event.pid, f"rank{event.rank}")
+
+    def _trace(self, pid: int, name: str) -> None:
+        self._tracers.append(self.cluster.tool(strace.record(pid, self.log(name))))
+
+    def log(self, name: str) -> Path:
+        """The file of a process: ``controller``, or ``rank0`` and so on."""
+        return self.folder / f"{name}.strace"
+
+    def close(self) -> None:
+        """The traced processes have ended, or go on untraced; their notes are whole."""
+        for tracer in self._tracers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                tracer.wait(ENDS_S)
+            tracer.terminate()
+            tracer.communicate()

@@ -1,0 +1,100 @@
+"""System calls of other processes, by strace: which of them touch files, and a kill on entering the n-th of a kind.
+
+Debian's strace 6 attaches to a process with all its threads; it takes root, or a kernel that lets one trace processes
+that are not one's children. This module is imported inside training processes: it stays with the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CALLS = (
+    "mkdir", "mkdirat", "openat", "write", "pwrite64", "fsync", "rename", "renameat2", "close", "unlink", "unlinkat",
+    "rmdir",
+)  # fmt: skip
+"""The calls by which files come, fill, move and go."""
+
+FIRST_SEEN = ("-f", "-y", "-qq", "-s", "0")
+"""All threads; paths beside descriptors; no remarks; no data."""
+
+_LINE = re.compile(r"^(?P<thread>\d+) +(?P<name>\w+)\((?P<arguments>.*)$")
+_KILLED = re.compile(r"^(?P<thread>\d+) +\+\+\+ killed by SIGKILL \+\+\+$")
+_NOT_DONE = re.compile(r"(\) += \?|<unfinished \.\.\.>)$")
+_OPENED = re.compile(r"^\d+<(?P<path>[^>]*)>")
+_BELOW = re.compile(r'^(?:AT_FDCWD|\d+)<(?P<folder>[^>]*)>, "(?P<path>[^"]*)"')
+_PLAIN = re.compile(r'^"(?P<path>[^"]*)"')
+_FLAGS = re.compile(r"\b(O_WRONLY|O_RDWR|O_CREAT)\b")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call on one file: ``writes`` unless it opens the file only to read; ``killed``: it was not carried out."""
+
+    thread: int
+    name: str
+    path: str
+    writes: bool
+    killed: bool
+
+
+def record(pid: int, log: Path) -> list[str]:
+    """The command that notes the calls of a process and its threads that touch files."""
+    return ["strace", *FIRST_SEEN, "-e", f"trace={','.join(CALLS)}", "-o", str(log), "-p", str(pid)]
+
+
+def kill(pid: int, log: Path, call: str, path: str, nth: int) -> list[str]:
+    """The command that sends SIGKILL to a process on entering its n-th call of that name on that file.
+
+    A thread counts its calls by itself: the file must be one thread's. The call that is killed is not carried out.
+    """
+    aim = ["-P", path, "-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={nth}"]
+    return ["strace", *FIRST_SEEN, *aim, "-o", str(log), "-p", str(pid)]
+
+
+def traces(tracer: int, pid: int) -> bool:
+    """Whether every thread of a process is under that tracer."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        states = [Path(f"/proc/{pid}/task/{thread}/status").read_text() for thread in threads]
+    except OSError:
+        return False
+    return bool(states) and all(f"TracerPid:\t{tracer}\n" in state for state in states)
+
+
+def calls(log: Path) -> list[Call]:
+    """The calls on files that strace noted, in order; empty where it noted nothing."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return list(_calls(lines))
+
+
+def _calls(lines: list[str]) -> Iterator[Call]:
+    killed = {int(found["thread"]) for line in lines if (found := _KILLED.match(line))}
+    last = {int(found["thread"]): number for number, line in enumerate(lines) if (found := _LINE.match(line))}
+    for number, line in enumerate(lines):
+        found = _LINE.match(line)
+        path = _path(found["arguments"]) if found else ""
+        if found is None or not path:
+            continue
+        thread = int(found["thread"])
+        over = thread in killed and last[thread] == number and _NOT_DONE.search(line) is not None
+        writes = found["name"] != "openat" or _FLAGS.search(found["arguments"]) is not None
+        yield Call(thread, found["name"], path, writes, over)
+
+
+def _path(arguments: str) -> str:
+    """The file that a call is about, from its arguments as strace writes them; empty for none."""
+    if found := _BELOW.match(arguments):
+        return os.path.normpath(os.path.join(found["folder"], found["path"]))
+    if found := _PLAIN.match(arguments):
+        return os.path.normpath(found["path"])
+    found = _OPENED.match(arguments)
+    return found["path"] if found else ""
+
+
+def below(found: Iterable[Call], folder: str) -> list[Call]:
+    """Those on a folder or on what lies below it, in order."""
+    return [call for call in found if call.path == folder or call.path.startswith(f"{folder}/")]

@@ -1,0 +1,106 @@
+"""What became of a job that was crashed at one point of a checkpoint's life, judged by the attempt that followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from chaos.history import Event
+from metrics.attempts import Attempt
+from metrics.checkpoints.content import differing, saved_parts
+
+
+class Fate(StrEnum):
+    """How a crash ended."""
+
+    CLEAN = "clean"
+    """The job went on, and no step was lost."""
+    LOST_WORK = "lost work"
+    """It went on from the last checkpoint that was committed before the crash, and so trained some steps again."""
+    LOST_MORE = "lost committed work"
+    """It went on from before a checkpoint that had been committed."""
+    CANNOT_RESUME = "cannot resume"
+    """No step was made any more."""
+    SILENTLY_WRONG = "silently wrong"
+    """It went on with a state, or made steps, that no undisturbed run has."""
+    UNKNOWN = "unknown"
+    """The crash did not come about, or nothing tells what followed."""
+
+
+GOOD = (Fate.CLEAN, Fate.LOST_WORK)
+
+
+class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
+    """The fate of one crash. ``step``: the last one complete before it; ``resumed``: the one gone on from."""
+
+    fate: Fate
+    seen: str
+    step: int | None = None
+    resumed: int | None = None
+    lost_steps: int | None = None
+
+
+def aftermath(hit: Attempt, after: Attempt | None, committed: int, control: list[Attempt]) -> Aftermath:
+    """What followed a crash in one attempt: the attempt after it, judged against the undisturbed run.
+
+    ``committed``: the step of the last checkpoint that the controller had committed before the crash, 0 for none.
+    """
+    step = hit.step_of_all
+    if after is None or not after.complete:
+        return Aftermath(fate=Fate.CANNOT_RESUME, seen="no step was made after it", step=step)
+    resumed = after.resumed
+    told = Aftermath(fate=Fate.CLEAN, seen="", step=step, resumed=resumed, lost_steps=max(0, step - resumed))
+    if unknown := _untold(after, control):
+        return msgspec.structs.replace(told, fate=Fate.UNKNOWN, seen=unknown)
+    if wrong := _wrong(after, control):
+        return msgspec.structs.replace(told, fate=Fate.SILENTLY_WRONG, seen=wrong)
+    if resumed < committed:
+        seen = f"step {committed} had been committed, and the job went on from {resumed}"
+        return msgspec.structs.replace(told, fate=Fate.LOST_MORE, seen=seen)
+    steps = f"{len(after.complete)} steps equal those of the undisturbed run"
+    seen = f"went on from step {resumed}: {steps}" + (", its state too" if resumed else "")
+    return msgspec.structs.replace(told, fate=Fate.LOST_WORK if resumed < step else Fate.CLEAN, seen=seen)
+
+
+def _untold(after: Attempt, control: list[Attempt]) -> str:
+    """Why nothing can be said of the attempt, as a sentence; empty when all that is needed was told."""
+    if len(control) != 1:
+        return f"the undisturbed run had {len(control)} attempts, so there is nothing to compare with"
+    if not after.resumed:
+        return ""
+    told = {event.rank for event in after.states if event.data["name"] == "restored"}
+    if len(told) < after.world_size:
+        return f"{len(told)} of {after.world_size} ranks told what they had restored"
+    if not any(step == after.resumed for _, step in saved_parts(control)):
+        return f"the undisturbed run saved nothing at step {after.resumed}"
+    return ""
+
+
+def _wrong(after: Attempt, control: list[Attempt]) -> str:
+    """How the attempt differs from the undisturbed run, as a sentence; empty when it does not."""
+    if len(set(after.resume_steps.values())) > 1:
+        return f"ranks went on from different steps: {after.resume_steps}"
+    if after.resumed:
+        restored: dict[str, str | None] = {}
+        for event in after.states:
+            if event.data["name"] == "restored":
+                restored |= event.data["parts"]
+        saved = next(parts for (_, step), parts in saved_parts(control).items() if step == after.resumed)
+        if odd := differing(restored, saved):
+            return f"restored at step {after.resumed}, {len(odd)} pieces differ, first {odd[0]}"
+    return _other_step(after, _steps(control[0]))
+
+
+def _other_step(after: Attempt, right: dict[tuple[int, int], tuple[object, ...]]) -> str:
+    for place, found in sorted(_steps(after).items()):
+        if right.get(place) != found:
+            return f"step {place[0]} of rank {place[1]} is {found}, undisturbed {right.get(place)}"
+    return ""
+
+
+def _steps(attempt: Attempt) -> dict[tuple[int, int], tuple[object, ...]]:
+    """Loss, learning rate and samples by step and rank."""
+    events: Iterable[Event] = (event for events in attempt.steps.values() for event in events)
+    return {(e.step or 0, e.rank or 0): (e.data["loss"], e.data["lr"], e.data["samples"]) for e in events}
