@@ -158,12 +158,12 @@ def _of_retention(calls: Sequence[Call]) -> Iterator[Point]:
     for number in sorted({0, len(calls) // 2, len(calls) - 1}) if calls else ():
         call = calls[number]
         fault = CrashControllerInCall(call=call.name, file=call.path)
-        words = f"before {call.name} of {call.path}, {number} of {len(calls)} deleted"
+        words = f"before {call.name} of {_told(call.path)}, {number} of {len(calls)} deleted"
         yield _point("retention", "controller", words, 0, "report", fault)
 
 
 def _point(stage: str, who: str, words: str, rank: int, phase: str, fault: Fault) -> Point:
-    values = {name: getattr(fault, name) for name in getattr(fault, "__dataclass_fields__", ())}
+    values = dataclasses.asdict(fault)
     file = str(values.get("file", ""))
     return Point(
         stage=stage, who=who, words=words, rank=rank, phase=phase, fault=fault.name, values=values, file=file
@@ -194,4 +194,8 @@ def _of_file(path: str, calls: Sequence[Call]) -> Iterator[Choice]:
             if 0 < len(written) <= 2:
                 yield call, 1, f"in the middle of a write of {path}", HALF
         else:
-            yield call, 1, f"before {name} of {'its folder' if path == '.' else path}", 1.0
+            yield call, 1, f"before {name} of {_told(path)}", 1.0
+
+
+def _told(path: str) -> str:
+    return "its folder" if path == "." else path

@@ -28,7 +28,7 @@ SHARED = (
 
 HARMLESS = {
     "name", "data", "timeout_s", "max_failures", "min_workers", "cpus_per_worker", "pace", "preemption_check_every",
-    "resize_interval_s",
+    "resize_interval_s", "evaluate_every", "save",
 }  # fmt: skip
 """Trainer settings that change nothing in a training that nothing disturbs."""
 

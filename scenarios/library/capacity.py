@@ -67,7 +67,7 @@ NODE_RETURNS = register(
         title="A job that began with two workers of three takes in a node that joins.",
         inject=lambda shape: (Arming(AddNode(), at_step(shape.step), Rank(0)),),
         expects=GROWS & resizes(worlds="2, 3"),
-        shape=dataclasses.replace(ELASTIC, nodes=2, steps=90, step=10),
+        shape=dataclasses.replace(ELASTIC, nodes=2, steps=100, step=10),
         settings={**EXACT, "corpus_bytes": 500_000},
         node_environment=quick_health,
     )

@@ -119,8 +119,8 @@ FREEZE_NODE_LONG = register(
         title="A raylet freezes until it is given up: one restart, never two groups alive.",
         inject=lasting(FreezeNode),
         expects=HEALTHY.but(restarts(times=1)) & never_two_groups() & notices(within=60),
-        shape=dataclasses.replace(SPARE, seconds=25.0, steps=60),
-        settings={"pace": 0.5},
+        shape=dataclasses.replace(SPARE, seconds=25.0, step=12),
+        settings={"pace": 1.0},
         node_environment=quick_health,
     )
 )

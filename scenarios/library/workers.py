@@ -143,7 +143,7 @@ RESTART_TEN_TIMES = register(
         title="Ten restarts in a row: time, processes, open files and memory must not grow.",
         inject=again_and_again,
         expects=HEALTHY & stays_flat(),
-        shape=Shape(steps=26, checkpoint_every=2, step=3, max_failures=10),
+        shape=Shape(steps=24, checkpoint_every=4, step=3, max_failures=10),
         known_issue="Ray 2.60's own processes keep 13 to 15 more open files after each restart; up to 20 are accepted.",
     )
 )

@@ -23,19 +23,21 @@ TRAINS_ALIKE = [
     {"name": "hang-frozen"},
     {"name": "hang-watchdog"},
     {"name": "drop-node"},
+    {"name": "freeze-node-long"},
+    {"name": "long-evaluation"},
     {"step": 7, "rank": 0, "expect": "recovers()", "deadline": 9.0, "control": False},
     *({"settings": {key: value}} for key, value in {
         "timeout_s": "9", "health_s": "10", "report_s": "11", "shutdown_s": "12", "poll_s": "0.25",
         "preemption_poll_s": "1", "start_s": "9", "watchdog_s": "8", "max_failures": "9", "pace": "0.5", "seconds": "1",
         "cpus_per_worker": "2", "spare_cpus": "3", "nodes": "4", "preemption_check_every": "1",
         "resize_interval_s": "5", "min_workers": "1", "rank": "0", "step": "3",
+        "evaluate_every": "20", "save": "asynchronous",
     }.items()),
 ]  # fmt: skip
 """What changes nothing of a run without a fault, but how long it would take to notice or survive one."""
 
 TRAINS_OTHERWISE = [
     {"name": "straggler"},
-    {"name": "long-evaluation"},
     {"name": "kill-two-at-once"},
     {"name": "drop-node-elastic"},
     {"seed": 1},
@@ -44,7 +46,7 @@ TRAINS_OTHERWISE = [
         "steps": "41", "checkpoint_every": "4", "keep": "3", "per_node": "2", "dropout": "0", "dtype": "float64",
         "learning_rate": "0.1", "warmup_steps": "1", "weight_decay": "0", "clip_norm": "2", "micro_batches": "2",
         "batch_size": "4", "sequence_length": "32", "layers": "1", "width": "32", "heads": "2",
-        "corpus_bytes": "300000", "evaluate_every": "7", "resize": "rescale", "placement": "PACK", "log_every": "1",
+        "corpus_bytes": "300000", "resize": "rescale", "placement": "PACK", "log_every": "1",
     }.items()),
 ]  # fmt: skip
 
@@ -87,6 +89,8 @@ OTHER_CLUSTER = [
     {"name": "kill-two-at-once"},
     {"name": "kill-in-rendezvous"},
     {"name": "drop-node"},
+    {"name": "freeze-node-long"},
+    {"name": "long-evaluation"},
     {"name": "oom-worker"},
     {"workers": 3},
     *({"settings": {key: value}} for key, value in {
