@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos import stacks
+from chaos import flight, stacks
 from chaos.agent.plan import Plan
 from chaos.history import Event, HistoryWriter
 from chaos.process import Identity
@@ -42,6 +42,8 @@ class Diagnosis:
     _moved_s: float = field(default=0.0, init=False)
     _asked_s: float = field(default=0.0, init=False)
     _begins: dict[int, int] = field(default_factory=dict, init=False)
+    _recording: set[int] = field(default_factory=set, init=False)
+    _ends_ns: dict[int, list[int]] = field(default_factory=dict, init=False)
 
     def __call__(self, event: Event) -> None:
         """Take in an event."""
@@ -51,8 +53,11 @@ class Diagnosis:
                 self._running = event.data["to"] == "RUNNING"
             case "worker.start":
                 self._stepping = False
+                self._ends_ns.pop(event.rank or 0, None)
             case "step.end":
                 self._stepping = True
+                ends = self._ends_ns.setdefault(event.rank or 0, [])
+                ends[:] = [*ends[-1:], event.wall_ns]
         if event.rank is not None and not event.kind.startswith("fault."):
             self._moved_s = event.mono_ns / 1e9
 
@@ -64,6 +69,7 @@ class Diagnosis:
         elif not self._asked_s:
             self._asked_s = now
             self._begins = stacks.ask(self.plan.stacks, self._workers.identities)
+            self._recording = flight.ask(self.plan.stacks, self._workers.identities)
         elif self._begins:
             self._answers(now)
 
@@ -72,7 +78,7 @@ class Diagnosis:
         who = self._workers.identities
         asked = sorted(self._begins.keys() & who.keys())
         ranks = {str(rank): self._stand(rank, who[rank], self._begins[rank]) for rank in asked}
-        if now - self._asked_s >= PATIENCE_S or all(stand["standing"] != "silent" for stand in ranks.values()):
+        if now - self._asked_s >= PATIENCE_S or all(self._is_told(int(rank), stand) for rank, stand in ranks.items()):
             self._begins = {}
             self.writer.emit("probe.hang", data={"still_s": now - self._moved_s, "ranks": ranks})
 
@@ -80,11 +86,17 @@ class Diagnosis:
         """Where a rank stands: in what kind of call, in which frame, and where its program made that call."""
         if process.stopped():
             return {"standing": "stopped", "frame": "", "site": ""}
+        collectives = flight.read(self.plan.stacks, rank, process.pid, self._ends_ns.get(rank, []))
         threads = stacks.read(self.plan.stacks, rank, process.pid, begin)
         training = next((frames for frames in threads if any(f.function == TRAINING for f in frames)), None)
         if training is None:
             return {"standing": "silent", "frame": "", "site": ""}
-        return standing(training)
+        return standing(training) | ({"collectives": collectives} if collectives else {})
+
+    def _is_told(self, rank: int, stand: dict[str, Any]) -> bool:
+        """Whether all that a rank can tell is there."""
+        waits_in_collective = stand["standing"] == "collective" and rank in self._recording
+        return stand["standing"] != "silent" and (not waits_in_collective or "collectives" in stand)
 
 
 def standing(frames: list[Frame]) -> dict[str, Any]:

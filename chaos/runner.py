@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chaos import flight
 from chaos.agent.plan import Plan
 from chaos.attacks import Attacks
 from chaos.cluster.local import LocalCluster
@@ -144,6 +145,7 @@ class Conduct:
         """Take in what the cluster's processes wrote until their own end; their files are not needed any more."""
         if self._watch is not None:
             self._watch.look(0)
+        flight.close(self.plan.stacks)
         shutil.rmtree(self.plan.events, ignore_errors=True)
 
 

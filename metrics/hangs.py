@@ -29,7 +29,18 @@ class Hang:
         if stuck:
             return stuck if waiting else set()
         # Those in a collective have gone on without the report that the others wait in.
-        return by.get("collective", set()) if by.get("report") else set()
+        return by.get("collective", set()) if by.get("report") else self._astray()
+
+    def _astray(self) -> set[int]:
+        """The ranks whose collectives since their last step are not those that the step before began with.
+
+        Empty where not every rank tells them, or where none or all have gone astray.
+        """
+        told = {rank: stand.get("collectives") for rank, stand in self.ranks.items()}
+        if not all(one and one["step before"] for one in told.values()):
+            return set()
+        astray = {rank for rank, one in told.items() if one and one["now"] != one["step before"][: len(one["now"])]}
+        return astray if len(astray) < len(told) else set()
 
     @property
     def blocked(self) -> str:

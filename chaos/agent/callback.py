@@ -19,7 +19,7 @@ from ray.train.v2._internal.execution.callback import (
     WorkerGroupCallback,
 )
 
-from chaos.agent import session
+from chaos.agent import flight, session
 from chaos.agent.events import EventWriter, harmless
 from chaos.agent.plan import Plan
 from chaos.agent.watchdog import Watchdog
@@ -38,7 +38,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         self.attempt = 0
         self.reports = 0
         self._reports_before = 0
-        self.steps_of: dict[str, int] = {}
+        self.steps_of: dict[str, int] = dict(self.plan.steps_of) if self.plan else {}
         self._told_errors: set[tuple[int, int]] = set()
         self._watchdog: Watchdog | None = None
         self._writer: EventWriter | None = None
@@ -197,6 +197,8 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
         self._reports_before = context.report_call_index
         me = session.Session(self.plan, writer, rank, self.attempt, steps or 0)
         session.write_stacks_on_signal(self.plan.stacks, rank)
+        if flight.is_wanted(self.plan):
+            flight.record(self.plan.stacks, rank)
         data = {"checkpoint": name, "steps": steps, "start": current().start}
         writer.emit("worker.start", data=data)
         me.start(path)

@@ -57,6 +57,35 @@ def test_the_culprits_are_those_that_others_wait_for(stands: tuple[str, ...], cu
     assert Hang(0, 0, {rank: stand(standing) for rank, standing in enumerate(stands)}).culprits == culprits
 
 
+STEP = ["gather a", "gather b", "scatter b", "reduce"]
+
+
+def waiting(now: list[str], before: list[str] = STEP) -> dict[str, Any]:
+    return stand("collective") | {"collectives": {"now": now, "step before": before}}
+
+
+@pytest.mark.parametrize(
+    ("now", "culprits"),
+    [
+        ((STEP[:1], STEP[1:2]), {1}),
+        ((STEP[1:3], STEP[:2]), {0}),
+        ((STEP[:2], STEP[:2], ["reduce"]), {2}),
+        ((STEP[:1], STEP[:1]), set()),
+        ((STEP[1:], STEP[2:]), set()),
+        ((STEP[:1], []), set()),
+    ],
+)
+def test_where_all_wait_in_collectives_the_one_that_left_one_out_is_blamed(now: Any, culprits: set[int]) -> None:
+    assert Hang(0, 0, {rank: waiting(found) for rank, found in enumerate(now)}).culprits == culprits
+
+
+@pytest.mark.parametrize(
+    "other", [stand("collective"), waiting(STEP[1:2], before=[])], ids=["untold", "no step before"]
+)
+def test_a_rank_whose_collectives_are_not_known_leaves_it_open(other: dict[str, Any]) -> None:
+    assert Hang(0, 0, {0: waiting(STEP[:1]), 1: other}).culprits == set()
+
+
 @given(stands=st.lists(st.sampled_from(STANDS), min_size=1, max_size=6))
 def test_whoever_is_blamed_some_other_rank_waits(stands: list[str]) -> None:
     hang = Hang(0, 0, {rank: stand(standing) for rank, standing in enumerate(stands)})
