@@ -17,7 +17,7 @@ class Reason(StrEnum):
     """Why the worker group began anew."""
 
     FAILURE = "failure"
-    """An error of a worker or of the group's start: Ray charges it to ``max_failures``."""
+    """An error of a worker, which Ray charges to ``max_failures``, or of a rendezvous, a controller's failure."""
     PREEMPTION = "preemption"
     """A node was about to be taken away: Ray charges it to ``max_preemption_failures``."""
     RESIZE = "resize"
@@ -60,6 +60,54 @@ def failed_starts(case: Case) -> list[Event]:
         elif event.kind == "controller.state" and event.data["to"] == "RESCHEDULING" and not up:
             failed.append(event)
     return failed
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a job may spend on one class of errors, by Ray's own name for it, and how often it retried after one.
+
+    ``allowed``: -1 for any number, None where that was not told.
+    """
+
+    name: str
+    spent: int
+    allowed: int | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is known, and not overdrawn."""
+        return self.allowed is not None and (self.allowed == -1 or self.spent <= self.allowed)
+
+
+CHARGED = {
+    "max_failures": "WorkerGroupError",
+    "max_preemption_failures": "PreemptionError",
+    "controller_failure_limit": "ControllerError",
+}
+"""The budget of each class of errors, in the order in which Ray names them."""
+
+RETRIED = ("RESTARTING", "RESCHEDULING")
+
+
+def budgets(case: Case) -> list[Budget]:
+    """Every budget of a job with what was spent of it, from the errors after which its controller tried again.
+
+    A Ray that knows no budget for preemptions lets any number pass.
+    """
+    started = case.history.first("controller.start")
+    told = {name: value for name, value in (started.data if started else {}).items() if value is not None}
+    told = {"max_preemption_failures": -1, **told} if started else {}
+    errors = [_charged(e) for e in case.history.select("controller.state") if e.data["to"] in RETRIED]
+    return [Budget(name, errors.count(error), told.get(name)) for name, error in CHARGED.items()]
+
+
+def _charged(change: Event) -> str:
+    """The class of error that a change of state is due to."""
+    data = change.data
+    if data.get("preempted"):
+        return "PreemptionError"
+    untold = {"PREEMPTING": "PreemptionError"}.get(data["from"], "WorkerGroupError")
+    return str(data.get("error", "ControllerError" if data["to"] == "RESCHEDULING" else untold))
 
 
 @dataclass(frozen=True)
@@ -128,22 +176,22 @@ def _awaited(case: Case) -> int:
 def check(case: Case, times: int | None = None) -> Finding:
     """The worker group restarted exactly as often as it should, each time by the controller's own decision.
 
-    ``times``: how often; None for once for each attempt that faults have hit. Resizes and failed starts are none;
-    failures and preemptions have a budget each.
+    ``times``: how often; None for once for each attempt that faults have hit. Resizes and failed starts are none. No
+    budget may be overdrawn.
     """
     name, found = "restarts", tally(case)
     wanted = len(incidents(case)) if times is None else times
-    started = case.history.first("controller.start")
-    budget = started.data["max_failures"] if started else None
-    spare = _endless(started.data.get("max_preemption_failures")) if started else None
+    spent = {budget.name: budget for budget in budgets(case)}
+    failures, preemptions, starts = spent.values()
     why = ", one for each attempt that faults hit" if times is None else ""
-    expected = f"{counted(wanted, 'restart')}{why}, of {_shown(budget)} allowed"
-    expected += f", and {_shown(spare)} of preemptions" if found.preemptions else ""
-    if started is None or not case.attempts:
+    expected = f"{counted(wanted, 'restart')}{why}, of {_shown(failures.allowed)} allowed"
+    expected += f", and {_shown(preemptions.allowed)} of preemptions" if found.preemptions else ""
+    if case.history.first("controller.start") is None or not case.attempts:
         return Finding(name, Verdict.UNKNOWN, expected, "the controller was not seen")
-    within = _covers(budget, found.failures) and _covers(spare, found.preemptions)
+    within = failures.holds and preemptions.holds and (starts.holds or starts.allowed is None)
     good = within and found.restarts == wanted == found.retries
-    evidence = found.evidence | {"budget": budget} | ({"preemption_budget": spare} if found.preemptions else {})
+    evidence = found.evidence | {"budget": failures.allowed}
+    evidence |= {"preemption_budget": preemptions.allowed} if found.preemptions else {}
     return Finding(name, Verdict.PASS if good else Verdict.FAIL, expected, str(found), evidence=evidence)
 
 
@@ -214,16 +262,6 @@ def _told(decisions: Sequence[str]) -> str:
     """Decisions in a row as one: RETRY 5 times, RAISE."""
     runs = [(word, len(list(same))) for word, same in itertools.groupby(decisions)]
     return ", ".join(word if count == 1 else f"{word} {count} times" for word, count in runs) or "nothing"
-
-
-def _endless(budget: int | None) -> int:
-    """A budget that was not told, as by a Ray that knows none for preemptions, has no end."""
-    return -1 if budget is None else budget
-
-
-def _covers(budget: int | None, spent: int) -> bool:
-    """Whether a budget is known and not overdrawn; -1 is one without end."""
-    return budget is not None and (budget == -1 or spent <= budget)
 
 
 def _shown(budget: int | None) -> str:

@@ -30,6 +30,9 @@ def registry(summary: Summary, finished_s: float) -> CollectorRegistry:
         checks.labels(scenario, check.name).set(check.verdict == "pass")
     gauge("exit_code", "Exit code of the last run.").labels(scenario).set(summary.exit_code)
     gauge("restarts", "Restarts of the worker group.").labels(scenario).set(summary.restarts)
+    budgets = gauge("budget_spent", "Retries charged to a budget of the job, by Ray's name for it.", "budget")
+    for budget in summary.budgets:
+        budgets.labels(scenario, budget.name).set(budget.spent)
     gauge("last_run_timestamp_seconds", "When the last run ended.").labels(scenario).set(finished_s)
     phases = gauge("recovery_phase_seconds", "Time of each phase of the last recovery.", "fault", "phase")
     total = gauge("recovery_seconds", "Time from the fault to the step count passed.", "fault")

@@ -9,7 +9,7 @@ import msgspec
 from chaos.agent.plan import Injection
 from chaos.history import Event, History
 from metrics.attempts import effective_steps
-from metrics.budgets import tally
+from metrics.budgets import budgets, tally
 from metrics.continuity import consumed
 from metrics.goodput import goodput
 from metrics.recovery import RESOLUTION_S, Recovery, recoveries
@@ -91,6 +91,14 @@ class GoodputRecord(msgspec.Struct, frozen=True, kw_only=True):
     seconds: dict[str, float]
 
 
+class BudgetRecord(msgspec.Struct, frozen=True):
+    """A budget for one class of errors, by Ray's name: retries charged to it, and how many it allows; -1 for any."""
+
+    name: str
+    spent: int
+    allowed: int | None
+
+
 class CheckRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One check's answer."""
 
@@ -122,6 +130,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     checks: list[CheckRecord]
     time: TimeRecord
     goodput: GoodputRecord | None = None
+    budgets: list[BudgetRecord] = []
     repeat: str
     known_issue: str
     versions: dict[str, str]
@@ -148,6 +157,7 @@ def summarize(case: Case, judgement: Judgement) -> Summary:
         checks=[check_record(finding) for finding in judgement.findings],
         time=time_record(case),
         goodput=_goodput(case),
+        budgets=[BudgetRecord(budget.name, budget.spent, budget.allowed) for budget in budgets(case)],
         repeat=record.command,
         known_issue=record.known_issue,
         versions=record.versions,

@@ -18,7 +18,7 @@ from chaos.history import Event
 from chaos.live import Live
 from metrics.goodput import told
 from metrics.recovery import PHASES
-from metrics.summary import CheckRecord, RecoveryRecord, Summary
+from metrics.summary import BudgetRecord, CheckRecord, RecoveryRecord, Summary
 from scenarios.doctor import Diagnosis
 
 COLOURS = {"pass": "green", "fail": "red", "unknown": "yellow", "not-applicable": "dim", "skipped": "dim"}
@@ -141,6 +141,8 @@ def show(summary: Summary, directory: Path, console: Console) -> None:
     )
     if job := summary.goodput:
         console.print(f"goodput  {job.share:.1%} of {job.wall_s:.1f} s: {told(job.seconds.items())}", highlight=False)
+    if spent := [budget for budget in summary.budgets if budget.spent]:
+        console.print(f"budgets  {_budget_line(spent)}", highlight=False)
     colour = COLOURS[summary.verdict]
     console.print(Text.assemble("verdict  ", (summary.verdict, f"bold {colour}"), f": {summary.reason}"))
     if summary.known_issue:
@@ -156,6 +158,12 @@ def short(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def _budget_line(budgets: Iterable[BudgetRecord]) -> str:
+    """What was spent of each, in words."""
+    allowed = {None: "an unknown number", -1: "any number"}
+    return ", ".join(f"{b.name} {b.spent} of {allowed.get(b.allowed, b.allowed)}" for b in budgets)
 
 
 def _recovery_table(recovery: RecoveryRecord) -> Table:

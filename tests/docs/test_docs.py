@@ -25,7 +25,16 @@ from metrics.goodput import BUCKETS
 from metrics.publish import ALWAYS
 from metrics.recovery import PHASES
 from metrics.summary import SCHEMA as SUMMARY_SCHEMA
-from metrics.summary import CheckRecord, GoodputRecord, InjectionRecord, PhaseTime, RecoveryRecord, Summary, TimeRecord
+from metrics.summary import (
+    BudgetRecord,
+    CheckRecord,
+    GoodputRecord,
+    InjectionRecord,
+    PhaseTime,
+    RecoveryRecord,
+    Summary,
+    TimeRecord,
+)
 from metrics.verdict import Record
 from scenarios import suite
 from scenarios.cli import cli
@@ -76,7 +85,7 @@ def summary(**changes: Any) -> Summary:
     values: dict[str, Any] = dict(
         schema=1, run="r", scenario="kill-worker", title="t", verdict="pass", exit_code=0, reason="r", seed=0,
         workers=2, steps=10, expect="recovers()", restarts=1, injections=[], recoveries=[recovery], checks=[check],
-        time=time, goodput=job, repeat="c", known_issue="", versions={},
+        time=time, goodput=job, budgets=[BudgetRecord("max_failures", 1, 3)], repeat="c", known_issue="", versions={},
     )  # fmt: skip
     return Summary(**{**values, **changes})
 

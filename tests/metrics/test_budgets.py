@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metrics.budgets import (
+    budgets,
     check,
     check_failed,
     check_named,
@@ -371,3 +372,32 @@ def test_a_restart_at_the_same_size_is_a_size_of_its_own() -> None:
 @pytest.mark.parametrize("run", [ELASTIC.drop("attempt.start", attempt=1), ELASTIC.drop("worker.start")])
 def test_without_the_start_of_every_attempt_the_sizes_are_unknown(run: Run) -> None:
     assert check_worlds(run.case(), worlds=(3, 2, 3)).verdict is Verdict.UNKNOWN
+
+
+# Budgets
+
+
+def spent(run: Run) -> dict[str, int]:
+    return {budget.name: budget.spent for budget in budgets(run.case())}
+
+
+def test_every_error_is_charged_to_the_budget_of_its_class() -> None:
+    nothing = {"max_failures": 0, "max_preemption_failures": 0, "controller_failure_limit": 0}
+    assert spent(healthy(kills=())) == nothing
+    assert spent(healthy()) == {**nothing, "max_failures": 1}
+    assert spent(preempted(healthy())) == {**nothing, "max_preemption_failures": 1}
+    assert spent(failing(healthy(kills=()), attempt=0)) == {**nothing, "controller_failure_limit": 1}
+    change = ("controller.state", {"to": "RESTARTING"})
+    assert spent(healthy().change(*change, preempted=True)) == {**nothing, "max_preemption_failures": 1}
+    assert spent(healthy().change(*change, error="ControllerError")) == {**nothing, "controller_failure_limit": 1}
+
+
+def test_a_job_that_starts_again_more_often_than_its_controller_may_fails() -> None:
+    run = failing(healthy(), attempt=0)
+    for limit, verdict in ((0, Verdict.FAIL), (1, Verdict.PASS), (-1, Verdict.PASS)):
+        assert check(run.change("controller.start", controller_failure_limit=limit).case()).verdict is verdict
+
+
+def test_a_budget_that_was_not_told_is_not_known() -> None:
+    assert [budget.allowed for budget in budgets(healthy().drop("controller.start").case())] == [None] * 3
+    assert [budget.holds for budget in budgets(healthy().drop("controller.start").case())] == [False] * 3
