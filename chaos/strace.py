@@ -6,6 +6,7 @@ that are not one's children. This module is imported inside training processes: 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CALLS = (
-    "mkdir", "mkdirat", "openat", "write", "pwrite64", "fsync", "rename", "renameat2", "close", "unlink", "unlinkat",
-    "rmdir",
+    "mkdir", "mkdirat", "openat", "write", "pwrite64", "fsync", "rename", "renameat", "renameat2", "close", "unlink",
+    "unlinkat", "rmdir",
 )  # fmt: skip
-"""The calls by which files come, fill, move and go."""
+"""The calls by which files come, fill, move and go; not every processor has all of them."""
 
 FIRST_SEEN = ("-f", "-y", "-qq", "-s", "0")
 """All threads; paths beside descriptors; no remarks; no data."""
@@ -25,14 +26,17 @@ _LINE = re.compile(r"^(?P<thread>\d+) +(?P<name>\w+)\((?P<arguments>.*)$")
 _KILLED = re.compile(r"^(?P<thread>\d+) +\+\+\+ killed by SIGKILL \+\+\+$")
 _NOT_DONE = re.compile(r"(\) += \?|<unfinished \.\.\.>)$")
 _OPENED = re.compile(r"^\d+<(?P<path>[^>]*)>")
-_BELOW = re.compile(r'^(?:AT_FDCWD|\d+)<(?P<folder>[^>]*)>, "(?P<path>[^"]*)"')
+_BELOW = re.compile(r'^(?:AT_FDCWD|\d+)(?:<(?P<folder>[^>]*)>)?, "(?P<path>[^"]*)"')
 _PLAIN = re.compile(r'^"(?P<path>[^"]*)"')
 _FLAGS = re.compile(r"\b(O_WRONLY|O_RDWR|O_CREAT)\b")
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call on one file: ``writes`` unless it opens the file only to read; ``killed``: it was not carried out."""
+    """One call on one file: ``writes`` unless it opens the file only to read; ``killed``: it was not carried out.
+
+    ``path`` leads through no link: so the kernel names the file of a descriptor.
+    """
 
     thread: int
     name: str
@@ -43,7 +47,8 @@ class Call:
 
 def record(pid: int, log: Path) -> list[str]:
     """The command that notes the calls of a process and its threads that touch files."""
-    return ["strace", *FIRST_SEEN, "-e", f"trace={','.join(CALLS)}", "-o", str(log), "-p", str(pid)]
+    known = ",".join(f"?{call}" for call in CALLS)
+    return ["strace", *FIRST_SEEN, "-e", f"trace={known}", "-o", str(log), "-p", str(pid)]
 
 
 def kill(pid: int, log: Path, call: str, path: str, nth: int) -> list[str]:
@@ -51,7 +56,8 @@ def kill(pid: int, log: Path, call: str, path: str, nth: int) -> list[str]:
 
     A thread counts its calls by itself: the file must be one thread's. The call that is killed is not carried out.
     """
-    aim = ["-P", path, "-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={nth}"]
+    paths = [word for name in dict.fromkeys((path, real(path))) for word in ("-P", name)]
+    aim = [*paths, "-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={nth}"]
     return ["strace", *FIRST_SEEN, *aim, "-o", str(log), "-p", str(pid)]
 
 
@@ -88,11 +94,18 @@ def _calls(lines: list[str]) -> Iterator[Call]:
 def _path(arguments: str) -> str:
     """The file that a call is about, from its arguments as strace writes them; empty for none."""
     if found := _BELOW.match(arguments):
-        return os.path.normpath(os.path.join(found["folder"], found["path"]))
+        return real(os.path.join(found["folder"] or "", found["path"]))
     if found := _PLAIN.match(arguments):
-        return os.path.normpath(found["path"])
+        return real(found["path"])
     found = _OPENED.match(arguments)
     return found["path"] if found else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def real(path: str) -> str:
+    """The same file by a path that leads through no link; a link itself, and a relative path, stay as they are."""
+    folder, name = os.path.split(os.path.normpath(path))
+    return os.path.join(os.path.realpath(folder) if folder.startswith("/") else folder, name)
 
 
 def below(found: Iterable[Call], folder: str) -> list[Call]:

@@ -9,7 +9,8 @@ import msgspec
 
 from chaos.history import Event
 from metrics.attempts import Attempt
-from metrics.checkpoints.content import differing, saved_parts
+from metrics.checkpoints.content import differing, merge, saved_parts
+from metrics.checkpoints.resharded import Parts
 
 
 class Fate(StrEnum):
@@ -83,10 +84,10 @@ def _wrong(after: Attempt, control: list[Attempt]) -> str:
     if len(set(after.resume_steps.values())) > 1:
         return f"ranks went on from different steps: {after.resume_steps}"
     if after.resumed:
-        restored: dict[str, str | None] = {}
+        restored: Parts = {}
         for event in after.states:
             if event.data["name"] == "restored":
-                restored |= event.data["parts"]
+                merge(restored, event.data["parts"])
         saved = next(parts for (_, step), parts in saved_parts(control).items() if step == after.resumed)
         if odd := differing(restored, saved):
             return f"restored at step {after.resumed}, {len(odd)} pieces differ, first {odd[0]}"

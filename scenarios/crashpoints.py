@@ -7,6 +7,7 @@ one call cannot be left half-written by the end of a process: there the crash is
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,7 @@ class Recorded:
     @classmethod
     def read(cls, logs: Mapping[int, Path], controller: Path, experiment: str) -> Recorded:
         """Read what strace noted of the ranks and of the controller; ``experiment``: where checkpoints are stored."""
+        experiment = os.path.realpath(experiment)
         calls = {rank: [call for call in strace.calls(log) if call.writes] for rank, log in logs.items()}
         central = strace.below(strace.calls(controller), experiment)
         own = [call for call in central if call.path == f"{experiment}/{SNAPSHOT}" and call.writes]
@@ -122,6 +124,13 @@ def untraced(workers: int) -> list[Point]:
     copied = [("transfer", rank, "before its copy") for rank in range(workers)]
     alone = [_point(stage, f"rank {rank}", words, rank, stage, Kill()) for stage, rank, words in (*saved, *copied)]
     return [*alone, *(point for rank in range(workers) for point in _between(rank) if point.fault == Kill.name)]
+
+
+def unseen(found: Recorded) -> list[Point]:
+    """A row for each stage of which nothing was noted in some process that must have gone through it."""
+    whole = {"save": all(found.saves.values()), "transfer": all(found.transfers.values())}
+    whole |= {"snapshot": bool(found.snapshot), "retention": bool(found.retention)}
+    return [point for point in unreached() if not whole[point.stage]]
 
 
 def unreached() -> list[Point]:

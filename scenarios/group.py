@@ -25,7 +25,7 @@ class Group(click.Group):
             click.echo(error.format_message())
             code = ExitCode.PASS
         except click.ClickException as error:
-            click.echo(f"aftershock: {error.format_message()}", err=True)
+            click.echo(f"aftershock: {' '.join(error.format_message().split())}", err=True)
             code = ExitCode.USAGE
         except UsageError as error:
             click.echo(f"aftershock: {error}", err=True)

@@ -26,17 +26,23 @@ from metrics.checkpoints.registry import FILE as SNAPSHOT
 from metrics.crashes import Aftermath, Fate
 from scenarios import crashpoints
 from scenarios.crashpoints import Recorded
-from scenarios.execute import Run, Stage, start_cluster, sweep, workload
+from scenarios.execute import TTL_MARGIN_S, Run, Stage, start_cluster, sweep, workload
 from scenarios.request import Request
 from scenarios.scenario import Scenario, Shape
 from scenarios.sweep_record import CRASHES, UNDISTURBED, Crash
 
 STORAGE, SPARE = "controller-storage", "controller-spare"
 
+
+def first_deleted(shape: Shape) -> int:
+    """The step of the save after which retention deletes a checkpoint for the first time."""
+    return (shape.keep + 1) * shape.checkpoint_every
+
+
 SCENARIO = Scenario(
     name="sweep-checkpoint",
     title="The job is crashed at every point of a checkpoint's life.",
-    inject=lambda shape: (Arming(Kill(), in_phase("save") & at_step(2 * shape.checkpoint_every), Rank(0)),),
+    inject=lambda shape: (Arming(Kill(), in_phase("save") & at_step(first_deleted(shape)), Rank(0)),),
     shape=Shape(steps=48, checkpoint_every=4, step=8, poll_s=0.1),
     control=False,
 )
@@ -56,6 +62,7 @@ class Sweep:
     asked: Sequence[str]
     why_untraced: str
     crashes: list[Crash] = field(default_factory=list, init=False)
+    _steps_of: dict[str, int] = field(default_factory=dict, init=False)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -77,6 +84,8 @@ class Sweep:
         logs = {rank: recorder.log(f"rank{rank}") for rank in ranks}
         found = Recorded.read(logs, recorder.log(CONTROLLER), _experiment(life.directory))
         every = [Crash(point=point) for point in crashpoints.points(found)]
+        unseen = Aftermath(fate=Fate.UNKNOWN, seen="of some process no such call was noted in the undisturbed run")
+        every += [Crash(point=point, aftermath=unseen) for point in crashpoints.unseen(found)]
         if self.why_untraced:
             unknown = Aftermath(fate=Fate.UNKNOWN, seen=self.why_untraced)
             every = [Crash(point=point) for point in crashpoints.untraced(len(ranks))]
@@ -112,7 +121,7 @@ class Sweep:
             name = f"controller-{count}"
             resumed = self._go_on(run, name, i)
             self._lived(before, next_life=name)
-            if before is not None and not resumed:
+            if before is not None and not resumed and (run.directory / SPARE).exists():
                 shutil.rmtree(run.directory / STORAGE)
                 (run.directory / SPARE).rename(run.directory / STORAGE)
                 name = f"{name}-again"
@@ -131,7 +140,10 @@ class Sweep:
         shutil.copytree(storage, scratch)
         life = self._life(run, name, [] if i is None else [self._in_controller(i, oldest(storage))], storage)
         life.run()
-        if History.load(life.directory).first("step.end") is None:
+        history = History.load(life.directory)
+        stored = history.select("checkpoint.transfer.begin")
+        self._steps_of |= {str(event.data["checkpoint"]): event.step or 0 for event in stored}
+        if history.first("step.end") is None:
             shutil.rmtree(scratch)
             return False
         shutil.rmtree(spare, ignore_errors=True)
@@ -147,7 +159,8 @@ class Sweep:
         armed = tuple(injections)
         config = dataclasses.replace(run.request.config, max_failures=len(armed) + 1)
         request = dataclasses.replace(run.request, config=config, injections=armed)
-        plan = Plan(run_id=run.run_id, directory=str(directory), injections=armed)
+        plan = Plan(run_id=run.run_id, directory=str(directory), injections=armed, steps_of={**self._steps_of})
+        run.bed.ledger.extend(2 * request.deadline_s + TTL_MARGIN_S)
         writer = HistoryWriter(directory, self.observers)
         recovers = storage is None
         life = Conduct(
@@ -165,8 +178,7 @@ class Sweep:
 
     def _in_controller(self, i: int, doomed: str) -> Injection:
         """In the first commit of a job; of the first job in the third one, by which retention deletes a checkpoint."""
-        shape = self.request.shape
-        step = None if doomed else (shape.keep + 1) * shape.checkpoint_every
+        step = None if doomed else first_deleted(self.request.shape)
         injection = self._injection(i, Trigger(phase=self.crashes[i].point.phase, step=step))
         if self.crashes[i].point.stage == "retention":
             injection.values["file"] = f"{doomed}/{self.crashes[i].point.file}"

@@ -269,8 +269,8 @@ def _plan() -> Plan | None:
 
 @harmless
 def _experiment() -> str:
-    """Where this job's checkpoints lie."""
-    return str(_train_context().storage_context.experiment_fs_path)
+    """Where this job's checkpoints lie; empty outside a session."""
+    return str(_train_context().storage_context.experiment_fs_path) if session.session() else ""
 
 
 @harmless

@@ -53,12 +53,14 @@ class Plan:
     """The agent's orders for one run of a workload.
 
     ``watchdog_s``: seconds without a step on any rank after which the group is restarted; 0 for no watchdog.
+    ``steps_of``: the steps of checkpoints that an earlier life of the same job has stored, by name.
     """
 
     run_id: str
     directory: str
     injections: tuple[Injection, ...] = ()
     watchdog_s: float = 0.0
+    steps_of: dict[str, int] = field(default_factory=dict)
 
     @property
     def events(self) -> Path:

@@ -33,7 +33,6 @@ class InCall(Attack):
     effect = "strace noted that the process was killed on entering that very call"
     not_certified = "the loss of what a machine had not written to its disk yet: the page cache outlives a process"
     outlives = True
-    within_s = COMES_S
 
     call: str = "openat"
     file: str = ".metadata"
@@ -46,7 +45,11 @@ class InCall(Attack):
         aimed, path = self.touches(victim, scene), os.path.normpath(os.path.join(scene.place, self.file))
         if aimed is None:
             raise TimeoutError("the controller's process is not known")
+        if not scene.place:
+            raise TimeoutError("the folder that the victim's point is about is not known")
         yield self.late_s
+        if not aimed.alive():
+            raise TimeoutError(f"process {aimed.pid} was gone before it could be traced")
         log = scene.folder / f"{self.name}-{aimed.pid}-{time.monotonic_ns()}.strace"
         with tracing(scene, aimed, strace.kill(aimed.pid, log, self.call, path, self.nth)) as tracer:
             yield from attached(tracer, aimed)
@@ -55,8 +58,8 @@ class InCall(Attack):
             while aimed.alive() and tracer.poll() is None and time.monotonic() < end:
                 yield LOOK_S
         told = [call for call in strace.calls(log) if call.name == self.call]
-        if not any(call.killed for call in told):
-            raise TimeoutError(f"{self.call} on {path} came {len(told)} times, not {self.nth}")
+        if not any(call.killed for call in told[self.nth - 1 :]):
+            raise TimeoutError(f"{self.call} on {path} came {len(told)} times, not {self.nth}, or did not end it")
         scene.confirm(f"killed on entering {self.call} {self.nth} on {self.file}{self._cut(path)}")
 
     def _cut(self, path: str) -> str:
@@ -115,7 +118,7 @@ def attached(tracer: subprocess.Popen[bytes], aimed: Identity) -> Iterator[float
     end = time.monotonic() + ATTACH_S
     while not strace.traces(tracer.pid, aimed.pid):
         if tracer.poll() is not None:
-            said = tracer.communicate()[1].decode(errors="replace").strip()
+            said = tracer.stderr.read().decode(errors="replace").strip() if tracer.stderr else ""
             raise TimeoutError(f"process {aimed.pid} could not be traced: {said}")
         if time.monotonic() > end:
             raise TimeoutError(f"process {aimed.pid} was not traced within {ATTACH_S:g} s")

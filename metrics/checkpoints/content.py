@@ -22,11 +22,12 @@ def saved_parts(attempts: list[Attempt]) -> dict[tuple[int, int], Parts]:
     for attempt in attempts:
         for event in attempt.states:
             if event.data["name"] == "saved":
-                _merge(found[attempt.number, event.step or 0], event.data["parts"])
+                merge(found[attempt.number, event.step or 0], event.data["parts"])
     return dict(found)
 
 
-def _merge(into: Parts, parts: dict[str, str]) -> None:
+def merge(into: Parts, parts: dict[str, str]) -> None:
+    """Take in the pieces of one more rank; one that ranks disagree on has no digest."""
     for piece, digest in parts.items():
         into[piece] = digest if into.setdefault(piece, digest) == digest else None
 

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from chaos import strace
 from chaos.ledger import Ledger
 from chaos.process import Identity
+
+
+def why_untraceable() -> str:
+    """Why strace cannot attach to a process here that is not its child; empty where it can."""
+    sleeper = subprocess.Popen(["sleep", "60"])
+    try:
+        command = ["strace", *strace.FIRST_SEEN, "-o", os.devnull, "-p", str(sleeper.pid)]
+        tracer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while tracer.poll() is None and not strace.traces(tracer.pid, sleeper.pid):
+            time.sleep(0.001)
+        refused = tracer.poll() is not None
+        tracer.terminate()
+        said = tracer.communicate()[1].decode().strip()
+        return f"no process may be traced here: {said}" if refused else ""
+    except FileNotFoundError:
+        return "strace is not installed"
+    finally:
+        sleeper.kill()
+        sleeper.wait()
 
 
 @dataclass
@@ -16,12 +40,15 @@ class Machines:
     """Nodes that note, in order, what is done to them; with a ledger they pass for the cluster of a run.
 
     ``on``: the processes of each, the first of them its raylet. ``broken``: what fails, and with what error.
+    ``tools``: the helpers of attacks; ``path``: where their programs are looked for.
     """
 
     ledger: Ledger | None = None
     on: dict[str, list[Identity]] = field(default_factory=dict)
     broken: dict[str, Exception] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
+    tools: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    path: str = field(default_factory=lambda: os.environ["PATH"])
 
     def lose(self, name: str) -> int:
         self._do("lose", name)
@@ -45,6 +72,14 @@ class Machines:
         yield 0.01
         self._do("drain", f"{name} {notice_s:g}")
 
+    def tool(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        started = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env={"PATH": self.path}, start_new_session=True,
+        )  # fmt: skip
+        self.tools.append(started)
+        return started
+
     def _do(self, what: str, whom: str) -> None:
         self.done.append(f"{what} {whom}".strip())
         if what in self.broken:
@@ -57,6 +92,9 @@ class Stage:
 
     nodes: Machines = field(default_factory=Machines)
     node: str = "w0"
+    place: str = "/nowhere"
+    folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    controller: Identity | None = None
 
     @property
     def done(self) -> list[str]:

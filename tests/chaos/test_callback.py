@@ -261,6 +261,7 @@ class Context:
     """A worker's context without the cluster around it."""
 
     report_call_index = 3
+    storage_context = SimpleNamespace(experiment_fs_path="/storage/run")
 
     def __init__(self, rank=0, checkpoint=None) -> None:
         self.rank = rank
@@ -318,6 +319,44 @@ def test_a_report_and_its_transfer_are_told_with_the_step(agent, aboard, seen, p
     kinds = ["report.begin", "checkpoint.transfer.begin", "checkpoint.transfer.end", "report.end"]
     assert [(kind, step) for kind, _, _, step, _ in seen()[1:]] == [(kind, 9) for kind in kinds]
     assert (plan.board / "report-0-1").read_text() == "9"
+
+
+def _upload_checkpoint(agent, checkpoint_dir_name):
+    """Called as Ray calls it, and its locals are named as Ray's."""
+    with agent.on_checkpoint_transfer():
+        pass
+
+
+def test_a_transfer_tells_the_checkpoint_whose_files_it_copies(agent, aboard, seen) -> None:
+    aboard(Context())
+    _upload_checkpoint(agent, "checkpoint_7")
+    with agent.on_checkpoint_transfer():
+        pass
+    assert [data for *_, data in seen("checkpoint.transfer.begin")] == [
+        {"checkpoint": "checkpoint_7"},
+        {"checkpoint": ""},
+    ]
+    assert seen("agent.error") == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "place"),
+    [("report", "/storage/run"), ("transfer", "/storage/run/checkpoint_7"), ("commit", None)],
+)
+def test_a_fault_around_a_report_tells_the_folder_that_its_point_is_about(agent, aboard, seen, phase, place) -> None:
+    aboard(Context(), raised(phase))
+    with pytest.raises(InjectedError), agent.on_report():
+        _upload_checkpoint(agent, "checkpoint_7")
+    assert seen("fault.fired")[0][4].get("place") == place
+
+
+def test_a_worker_knows_the_steps_of_a_checkpoint_that_an_earlier_life_of_the_job_has_stored(
+    plan, monkeypatch, aboard, seen
+) -> None:
+    """Its controller is a new one, which has committed nothing yet."""
+    told = dataclasses.replace(plan, steps_of={"checkpoint_7": 70})
+    monkeypatch.setenv(VARIABLE, str(told.write()))
+    assert Agent().steps_of == {"checkpoint_7": 70}
 
 
 def raised(phase, **where):

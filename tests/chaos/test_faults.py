@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -41,7 +42,7 @@ NAMES = list(all_faults())
 ATTACKS = [name for name, fault in all_faults().items() if issubclass(fault, Attack) and not fault.on_node]
 """Attacks on single processes; those on nodes have tests of their own."""
 
-ODD: dict[str, Any] = {"int": 7, "float": 0.25, "float | None": 0.25}
+ODD: dict[str, Any] = {"int": 7, "float": 0.25, "float | None": 0.25, "str": "odd"}
 """A value of each type of setting that is nobody's default."""
 
 
@@ -341,11 +342,11 @@ def test_freeze_stops_confirms_and_lets_the_victim_go_on_at_the_end(victim: Iden
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_closing_an_attack_at_any_time_lets_the_victim_go_on(name: str, victim: Identity) -> None:
+def test_closing_an_attack_at_any_time_lets_the_victim_go_on(name: str, victim: Identity, tmp_path: Path) -> None:
     fault = find_fault(name)
     assert isinstance(fault, Attack)
     for taken in range(4):
-        steps = fault.attack(victim, Stage())
+        steps = fault.attack(victim, Stage(folder=tmp_path, controller=victim))
         for _ in range(taken):
             next(steps, None)
         steps.close()
@@ -364,7 +365,9 @@ def test_an_attack_on_a_process_that_is_gone_confirms_nothing(
     child.wait()
     fault = find_fault(name)
     assert isinstance(fault, Attack)
-    carried_out(fault.attack(gone, stage))
+    stage.controller = gone
+    with contextlib.suppress(TimeoutError):
+        carried_out(fault.attack(gone, stage))
     assert [line for line in stage.done if line != "released"] == []
 
 

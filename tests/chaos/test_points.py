@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from chaos.triggers import PHASES
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 Listen = Callable[..., list[str]]
+"""Of each point that is reached only the phase."""
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def reached() -> Iterator[Listen]:
 
     def begin(*phases: str) -> list[str]:
         heard: list[str] = []
-        removers.extend(listen(phases, heard.append))
+        removers.extend(listen(phases, lambda phase, place: heard.append(phase)))
         return heard
 
     yield begin
@@ -53,7 +55,7 @@ def test_the_optimizer_is_reached_before_the_weights_change() -> None:
     heard: list[list[float]] = []
     weight = torch.zeros(2, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=1.0)
-    removers = listen({"optimizer"}, lambda phase: heard.append(weight.tolist()))
+    removers = listen({"optimizer"}, lambda phase, place: heard.append(weight.tolist()))
     for _ in range(2):
         weight.grad = torch.ones(2)
         optimizer.step()
@@ -143,10 +145,22 @@ def test_a_load_and_other_files_are_no_save(reached: Listen, tmp_path: Path) -> 
 
 def test_a_save_is_reached_before_its_file_is_there(tmp_path: Path) -> None:
     sizes: list[bool] = []
-    (remove,) = listen({"save"}, lambda phase: sizes.append((tmp_path / "c" / "__0_0.distcp").exists()))
+    (remove,) = listen({"save"}, lambda phase, place: sizes.append((tmp_path / "c" / "__0_0.distcp").exists()))
     save({"w": torch.ones(2)}, checkpoint_id=tmp_path / "c", no_dist=True)
     remove()
     assert sizes == [False]
+
+
+@pytest.mark.parametrize("name", ["c/__0_0.distcp", "c/../c/__0_0.distcp"])
+def test_a_save_is_about_the_folder_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / "c").mkdir()
+    monkeypatch.chdir(tmp_path)
+    heard: list[tuple[str, str]] = []
+    (remove,) = listen({"save"}, lambda phase, place: heard.append((phase, os.path.normpath(place))))
+    for path in (name, tmp_path / name):
+        open(path, "wb").close()
+    remove()
+    assert heard == [("save", str(tmp_path / "c"))] * 2
 
 
 # The process group
@@ -154,7 +168,7 @@ def test_a_save_is_reached_before_its_file_is_there(tmp_path: Path) -> None:
 
 def test_a_process_group_is_reached_before_it_is_set_up_and_before_it_is_taken_down() -> None:
     heard: list[tuple[str, bool]] = []
-    removers = listen({"rendezvous", "teardown"}, lambda phase: heard.append((phase, dist.is_initialized())))
+    removers = listen({"rendezvous", "teardown"}, lambda phase, place: heard.append((phase, dist.is_initialized())))
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     dist.destroy_process_group()
     for remove in removers:
@@ -165,7 +179,7 @@ def test_a_process_group_is_reached_before_it_is_set_up_and_before_it_is_taken_d
 
 def test_what_stands_before_a_function_is_gone_when_nobody_listens() -> None:
     functions = (dist.init_process_group, dist.destroy_process_group)
-    removers = listen({"rendezvous", "teardown"}, lambda phase: None)
+    removers = listen({"rendezvous", "teardown"}, lambda phase, place: None)
     stands_before = (dist.init_process_group, dist.destroy_process_group)
     assert all(a is not b for a, b in zip(functions, stands_before, strict=True))
     assert [f.__name__ for f in stands_before] == [f.__name__ for f in functions]
@@ -181,7 +195,7 @@ class Stop(Exception):
     """What a fault would raise."""
 
 
-def stop(phase: str) -> None:
+def stop(phase: str, place: str) -> None:
     raise Stop(phase)
 
 

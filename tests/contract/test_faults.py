@@ -82,7 +82,7 @@ def test_modules_and_optimizers_of_a_sharded_model_are_heard_too(group: None) ->
     heard: list[str] = []
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
-    removers = listen({"first-step", "forward", "optimizer"}, heard.append)
+    removers = listen({"first-step", "forward", "optimizer"}, lambda phase, place: heard.append(phase))
     model(torch.ones(2, 4)).sum().backward()
     torch.optim.AdamW(model.parameters()).step()
     for remove in removers:
@@ -137,7 +137,7 @@ class Reached(Exception):
     """The point was reached."""
 
 
-def reach(phase: str) -> None:
+def reach(phase: str, place: str) -> None:
     raise Reached(phase)
 
 

@@ -42,6 +42,7 @@ from ray.train.v2._internal.util import construct_user_exception_with_traceback
 
 from chaos.agent.callback import Agent
 from chaos.faults.base import InjectedError
+from chaos.process import current
 from chaos.workload import AGENT, CALLBACKS
 from tests.contract.parts import (
     BASES,
@@ -173,6 +174,7 @@ def test_the_start_of_the_controller_tells_budgets_and_storage(agent: Agent, tmp
         "max_preemption_failures": -1,
         "controller_failure_limit": -1,
         "keep": 2,
+        "start": current().start,
     }
 
 

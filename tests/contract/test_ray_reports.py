@@ -142,6 +142,7 @@ class Context(TrainContext):
         self.distributed_context = DistributedContext(0, 2, 0, 1, 0)
         self.checkpoint = checkpoint
         self.current_report_index = reports
+        self.storage_context = SimpleNamespace(experiment_fs_path="/storage/x")  # type: ignore[assignment]
         self.__post_init__()
 
 
@@ -176,6 +177,43 @@ def test_rank_zero_notes_its_step_under_the_number_that_the_report_will_get(in_w
     assert [e["kind"] for e in told(in_worker)] == ["worker.start", "report.begin", "report.end"]
 
 
+def test_a_transfer_tells_where_ray_copies_the_files_of_this_rank(
+    agent: Agent, in_worker: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent takes the name from a variable of its caller, and the folder from the storage of the context."""
+    assert agent.plan is not None
+    storage, context = run_context(tmp_path).run_config.storage_context, get_train_context()
+    context.storage_context = storage
+    execution = SimpleNamespace(train_context_callbacks=[in_worker])
+    monkeypatch.setattr(context, "execution_context", execution, raising=False)
+    reached: list[tuple[str, str]] = []
+    monkeypatch.setattr(session.Session, "reach", lambda me, phase, place="": reached.append((phase, place)))
+    local = tmp_path / "local"
+    local.mkdir()
+    (local / "__0_0.distcp").write_text("shard")
+    checkpoint = ray.train.Checkpoint.from_directory(str(local))
+    report = context._upload_checkpoint(CHECKPOINT, {}, checkpoint)
+    there = Path(storage.experiment_fs_path) / CHECKPOINT
+    assert (there / "__0_0.distcp").read_text() == "shard"
+    assert report.checkpoint.path == str(there)
+    assert reached == [("transfer", str(there))]
+    begin = next(event for event in told(in_worker) if event["kind"] == "checkpoint.transfer.begin")
+    assert begin["data"] == {"checkpoint": CHECKPOINT}
+
+
+def test_the_name_of_a_checkpoint_is_a_variable_of_the_function_that_copies_it() -> None:
+    assert "checkpoint_dir_name" in inspect.signature(TrainContext._upload_checkpoint).parameters
+    assert agent_module._destination.__wrapped__.__code__.co_consts.count("_upload_checkpoint") == 1
+
+
+def test_a_worker_stores_where_the_controller_says_that_it_does(agent: Agent, tmp_path: Path) -> None:
+    context = run_context(tmp_path)
+    agent.after_controller_start(context)
+    (event,) = told(agent)
+    assert event["data"]["experiment"] == context.run_config.storage_context.experiment_fs_path
+    assert "storage_context" in TrainContext.__dataclass_fields__
+
+
 @pytest.mark.parametrize("phase", ["report", "transfer", "commit"])
 def test_what_a_hook_around_a_report_raises_comes_out_of_it(
     agent: Agent, in_worker: Agent, monkeypatch: pytest.MonkeyPatch, phase: str
@@ -206,7 +244,7 @@ def test_the_agent_asks_the_context_of_this_process() -> None:
 
 
 def test_a_context_has_the_attributes_that_the_agent_reads() -> None:
-    fields = {"checkpoint", "report_call_index", "current_report_index"}
+    fields = {"checkpoint", "report_call_index", "current_report_index", "storage_context"}
     assert fields <= set(TrainContext.__dataclass_fields__)
     assert callable(TrainContext.get_world_rank)
     assert callable(TrainContext.get_world_size)

@@ -93,6 +93,16 @@ def test_an_attack_is_due_and_the_process_stands_still_until_it_may_go(
     assert (event.kind, event.step, event.data["injection"]) == ("fault.due", 2, "freeze-0")
 
 
+def test_an_attacker_is_told_the_folder_that_the_point_is_about(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "HOLD_S", 0.0)
+    run = world(frozen(in_phase("transfer")))
+    run.rank(0).reach("transfer", "/d/checkpoint_7")
+    (event,) = run.seen("fault.due")
+    assert event.data["place"] == "/d/checkpoint_7"
+
+
 def test_a_process_waits_for_an_attacker_so_long_and_no_longer(
     world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,13 @@ def test_the_event_is_written_before_the_fault_is_done(world: Callable[..., Worl
     assert run.told() == [("fault.fired", "note-0")]
 
 
+def test_the_folder_that_a_point_is_about_is_told_with_the_fault(world: Callable[..., World]) -> None:
+    run = world(note(in_phase("save")))
+    run.rank(0).reach("save", "/d/c")
+    (event,) = run.seen("fault.fired")
+    assert event.data["place"] == "/d/c"
+
+
 def test_other_ranks_are_spared(world: Callable[..., World]) -> None:
     run = world(note(at_step(1), rank=1))
     assert run.reach("step", 1, rank=0) == 0

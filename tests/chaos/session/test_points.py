@@ -84,6 +84,17 @@ def test_an_exception_in_a_save_comes_out_of_the_opened_file(plan, listen, tmp_p
     (tmp_path / "__0_0.distcp").write_bytes(b"shard")
 
 
+def test_a_fault_tells_the_folder_that_is_saved_to_or_restored_from(plan, listen, seen, checkpoint, tmp_path) -> None:
+    listen(armed(plan, raised(in_phase("save"))))
+    with pytest.raises(base.InjectedError):
+        (tmp_path / "__0_0.distcp").write_bytes(b"shard")
+    again = Injection(id="exception-1", fault="exception", rank=0, trigger=in_phase("restore"))
+    listen(armed(plan, again), checkpoint=f"{checkpoint}/")
+    with pytest.raises(base.InjectedError):
+        (checkpoint / "one").read_text()
+    assert [event.data["place"] for event in seen("fault.fired")] == [str(tmp_path), str(checkpoint)]
+
+
 def test_a_fault_knows_its_attempt(plan, listen, seen, firings) -> None:
     orders = armed(plan, dataclasses.replace(note(step=1), trigger=at_step(1) & on_attempt(1)))
     for attempt in range(3):
