@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test unit live lint long bench clean
+.PHONY: demo test unit live lint long mutants bench clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -23,6 +23,9 @@ live: $(READY)  ## real Ray, real training, about 20 minutes
 
 long: $(READY)  ## what CI has no time for; results go to docs/long-results.md
 	$(BIN)/pytest -m long --timeout 3600
+
+mutants: $(READY)  ## every buggy trainer is caught by its check, every healthy one is green; about two hours
+	$(BIN)/python -m tests.mutants
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -43,14 +43,23 @@ class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
     lost_steps: int | None = None
 
 
-def aftermath(hit: Attempt, after: Attempt | None, committed: int, control: list[Attempt]) -> Aftermath:
-    """What followed a crash in one attempt: the attempt after it, judged against the undisturbed run.
+def aftermath(
+    hit: Attempt, following: Iterable[Attempt], exit_code: int | None, committed: int, control: list[Attempt]
+) -> Aftermath:
+    """What followed a crash in one attempt: the next one that made steps, judged against the undisturbed run.
 
+    ``exit_code``: of the training script that should have gone on; None where it was ended, or its end was not seen.
     ``committed``: the step of the last checkpoint that the controller had committed before the crash, 0 for none.
     """
     step = hit.step_of_all
-    if after is None or not after.complete:
-        return Aftermath(fate=Fate.CANNOT_RESUME, seen="no step was made after it", step=step)
+    after = next((attempt for attempt in following if attempt.complete), None)
+    if after is None and exit_code is not None and exit_code > 0:
+        seen = f"no step was made after it, and the job ended with exit code {exit_code}"
+        return Aftermath(fate=Fate.CANNOT_RESUME, seen=seen, step=step)
+    if after is None:
+        return Aftermath(
+            fate=Fate.UNKNOWN, seen="no step was made after it, but the job did not end in error", step=step
+        )
     resumed = after.resumed
     told = Aftermath(fate=Fate.CLEAN, seen="", step=step, resumed=resumed, lost_steps=max(0, step - resumed))
     if unknown := _untold(after, control):
@@ -69,6 +78,8 @@ def _untold(after: Attempt, control: list[Attempt]) -> str:
     """Why nothing can be said of the attempt, as a sentence; empty when all that is needed was told."""
     if len(control) != 1:
         return f"the undisturbed run had {len(control)} attempts, so there is nothing to compare with"
+    if lacking := sorted(_steps(after).keys() - _steps(control[0]).keys()):
+        return f"the undisturbed run has no step {lacking[0][0]} of rank {lacking[0][1]}"
     if not after.resumed:
         return ""
     told = {event.rank for event in after.states if event.data["name"] == "restored"}
@@ -96,8 +107,8 @@ def _wrong(after: Attempt, control: list[Attempt]) -> str:
 
 def _other_step(after: Attempt, right: dict[tuple[int, int], tuple[object, ...]]) -> str:
     for place, found in sorted(_steps(after).items()):
-        if right.get(place) != found:
-            return f"step {place[0]} of rank {place[1]} is {found}, undisturbed {right.get(place)}"
+        if right[place] != found:
+            return f"step {place[0]} of rank {place[1]} is {found}, undisturbed {right[place]}"
     return ""
 
 

@@ -15,7 +15,20 @@ import functools
 from typing import Any
 
 from chaos.exits import UsageError
-from metrics import budgets, continuity, control, detection, goodput, groups, growth, hangs, layers, recovery, waiting
+from metrics import (
+    blast,
+    budgets,
+    continuity,
+    control,
+    detection,
+    goodput,
+    groups,
+    growth,
+    hangs,
+    layers,
+    recovery,
+    waiting,
+)
 from metrics.checkpoints import content, registry
 from metrics.terms import TERMS as TERMS
 from metrics.terms import Bound, Quantity
@@ -112,6 +125,12 @@ def names_culprit() -> list[NamedCheck]:
 
 
 @_term
+def spares_others() -> list[NamedCheck]:
+    """No process and no node dies by the faults but those that they hit."""
+    return [("blast-radius", blast.check)]
+
+
+@_term
 def stays_flat(by: float = 0.25, files: float = 20.0) -> list[NamedCheck]:
     """Time and memory grow by no more than that share over all restarts, open files by so many each, processes not."""
     return [("growth", functools.partial(growth.check, by=by, files=files))]
@@ -181,10 +200,11 @@ def ignores_interrupt() -> list[NamedCheck]:
 
 
 HEALTHY = recovers() & restarts() & loses() & completes() & resumes()
-HEALTHY = HEALTHY & keeps_every_step() & keeps_checkpoints() & matches_control()
+HEALTHY = HEALTHY & keeps_every_step() & keeps_checkpoints() & matches_control() & spares_others()
 """What every healthy recovery keeps."""
 
 UNDISTURBED = restarts(times=0) & completes() & keeps_every_step() & keeps_checkpoints() & matches_control()
+UNDISTURBED = UNDISTURBED & spares_others()
 """What a job keeps that is disturbed and must not restart."""
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from chaos.exits import UsageError
+import click
+
+from chaos.exits import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from scenarios.request import Options
+
+T = TypeVar("T")
 
 
 def options(**values: Any) -> Options:
@@ -51,3 +56,19 @@ def console(stderr: bool = False) -> Console:
     if not made.is_terminal:
         made.width = 100
     return made
+
+
+def while_there_is_room(action: Callable[[], T]) -> T | ExitCode:
+    """What an action that runs and judges gives; a code, after a message, when the disk takes nothing more."""
+    from scenarios.execute import FULL, StorageFailed
+
+    try:
+        return action()
+    except StorageFailed as error:
+        click.echo(f"aftershock: {error}", err=True)
+        return ExitCode.ABORTED
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        click.echo(f"aftershock: the run is stored and healed, but not judged: {error}", err=True)
+        return ExitCode.UNKNOWN

@@ -146,23 +146,18 @@ def _preview(requests: list[Request], as_json: bool) -> int:
 
 def _run_one(request: Request, as_json: bool, quiet: bool, pool: Pool | None = None) -> tuple[Summary, Path] | ExitCode:
     """Run and judge one scenario; a code where there is nothing to show."""
-    from scenarios.execute import FULL, StorageFailed, execute
+    from scenarios.execute import execute
     from scenarios.view import Progress
 
     title = f"{request.scenario.name}: {request.scenario.title}"
-    try:
+
+    def run_and_judge() -> tuple[Summary, Path]:
         with Progress(asking.console(stderr=as_json), title, request.shape.steps, quiet) as progress:
             directory = execute(request, [progress], pool)
             progress.phase("judge")
             return _judge(directory, fresh=True), directory
-    except StorageFailed as error:
-        click.echo(f"aftershock: {error}", err=True)
-        return ExitCode.ABORTED
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        click.echo(f"aftershock: the run is stored and healed, but not judged: {error}", err=True)
-        return ExitCode.UNKNOWN
+
+    return asking.while_there_is_room(run_and_judge)
 
 
 def _run_suite(name: str, requests: list[Request], as_json: bool, quiet: bool, resume: bool, share: bool) -> int:
@@ -224,6 +219,12 @@ def sweep(
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def analyze(directory: Path, expect: str, as_json: bool) -> int:
     """Judge a stored RUN directory again, from its files alone."""
+    from scenarios import sweep_record, sweeping
+
+    if sweep_record.is_sweep(directory):
+        if expect:
+            raise UsageError(f"--expect {expect}: {directory} is a sweep, of which nothing else can be expected")
+        return sweeping.tell(directory, as_json)
     summary = _judge(directory, fresh=False, expect=expect)
     _tell(summary, directory, as_json)
     return summary.exit_code

@@ -28,6 +28,7 @@ from chaos.ledger import NAME as LEDGER
 from chaos.ledger import Account
 from metrics.verdict import RECORD, Record
 from scenarios.suite import NAME as SUITE
+from scenarios.sweep_record import NAME as SWEEP
 from scenarios.view import WIDTH
 
 VERDICT = "verdict.json"
@@ -229,11 +230,12 @@ def in_place(run: Path) -> str:
 
 def failure(run: Path) -> str:
     """Why a run does not count as passed, from its ``verdict.json``; empty when it does."""
-    if not os.path.lexists(run / VERDICT):
-        return f"no {VERDICT}: interrupted, or never judged"
-    outcome = _read(run / VERDICT, RunOutcome)
+    verdict = SWEEP if os.path.lexists(run / SWEEP) else VERDICT
+    if not os.path.lexists(run / verdict):
+        return f"no {verdict}: interrupted, or never judged"
+    outcome = _read(run / verdict, RunOutcome)
     if outcome is None:
-        return f"its {VERDICT} cannot be read"
+        return f"its {verdict} cannot be read"
     return "" if outcome.exit_code == ExitCode.PASS else f"did not pass: exit code {outcome.exit_code}"
 
 

@@ -90,8 +90,16 @@ class Sweep:
             unknown = Aftermath(fate=Fate.UNKNOWN, seen=self.why_untraced)
             every = [Crash(point=point) for point in crashpoints.untraced(len(ranks))]
             every += [Crash(point=point, aftermath=unknown) for point in crashpoints.unreached()]
-        self.crashes = [crash for crash in every if crash.point.stage in self.asked]
+        self.crashes = [crash for crash in every if self._is_asked(crash, every)]
         self._store(run)
+
+    def _is_asked(self, crash: Crash, every: list[Crash]) -> bool:
+        """Whether to crash there: in a stage asked for; and first of all in a snapshot before what retention deletes.
+
+        That job leaves behind the checkpoints of which the next one deletes the first.
+        """
+        leads = next((one for one in every if one.point.stage == "snapshot" and one.point.in_controller), None)
+        return crash.point.stage in self.asked or ("retention" in self.asked and crash is leads)
 
     def crash_ranks(self, run: Run) -> None:
         """Crash the ranks of one job, at one point in each attempt; after a point that did not come, of a new job."""
@@ -100,14 +108,17 @@ class Sweep:
         while left and run.finished:
             run.writer.emit("run.phase", data={"phase": "ranks"})
             name, count = f"ranks-{count}", count + 1
-            self._life(run, name, [self._in_rank(number, i) for number, i in enumerate(left)]).run()
-            confirmed = History.load(run.directory / name).select("fault.confirmed")
-            came = {str(event.data["injection"]) for event in confirmed}
-            missed = [i for i in left if _id(i) not in came]
-            for i in [*(i for i in left if i not in missed), *missed[:1]]:
-                self._lived(i, life=name, next_life=name)
+            life = self._life(run, name, [self._in_rank(number, i) for number, i in enumerate(left)])
+            try:
+                life.run()
+            finally:
+                confirmed = History.load(run.directory / name).select("fault.confirmed")
+                came = {str(event.data["injection"]) for event in confirmed}
+                missed = [i for i in left if _id(i) not in came]
+                for i in [*(i for i in left if i not in missed), *missed[:1]]:
+                    self._lived(i, life=name, next_life=name)
+                self._store(run)
             left = missed[1:]
-            self._store(run)
 
     def crash_controller(self, run: Run) -> None:
         """Crash the controller of one job after the other; where a job cannot resume, from before that crash again."""
@@ -195,7 +206,9 @@ class Sweep:
             self.crashes[i] = msgspec.structs.replace(self.crashes[i], injection=_id(i), **lives)
 
     def _store(self, run: Run) -> None:
-        (run.directory / CRASHES).write_bytes(msgspec.json.encode(self.crashes))
+        scratch = run.directory / f".{CRASHES}"
+        scratch.write_bytes(msgspec.json.encode(self.crashes))
+        scratch.replace(run.directory / CRASHES)
 
 
 def _id(i: int) -> str:

@@ -17,7 +17,7 @@ from chaos.history import NAME as HISTORY
 from chaos.history import Event, History
 from metrics.attempts import Attempt, attempts_of
 from metrics.crashes import GOOD, Aftermath, Fate, aftermath
-from metrics.verdict import harness_outcomes
+from metrics.verdict import Case, harness_outcomes
 from scenarios.crashpoints import Point
 from scenarios.view import short
 
@@ -39,6 +39,7 @@ class Crash(msgspec.Struct, frozen=True, kw_only=True):
     """One crash of a sweep: the point, the injection and the life in which it was to happen, and the life after it.
 
     A life is a folder of the run directory with a history of its own; all are empty where none was begun.
+    ``known_issue``: what Ray is known to do wrong here, where it did.
     """
 
     point: Point
@@ -46,13 +47,7 @@ class Crash(msgspec.Struct, frozen=True, kw_only=True):
     life: str = ""
     next_life: str = ""
     aftermath: Aftermath = Aftermath(fate=Fate.UNKNOWN, seen="it was not tried")
-
-    @property
-    def known_issue(self) -> str:
-        """What Ray is known to do wrong here, where it did; before the file is opened the old record is whole."""
-        within = self.point.stage == "snapshot" and self.point.values.get("call") != "openat"
-        known = within and self.aftermath.fate is Fate.CANNOT_RESUME
-        return KNOWN_ISSUE if known else ""
+    known_issue: str = ""
 
 
 class SweepRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,11 +68,24 @@ class SweepRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(directory: Path) -> list[Crash]:
-    """The crashes that a sweep stored, with what became of each; empty where it came to none."""
+    """The crashes that a sweep stored, with what became of each; empty where it came to none.
+
+    Raises ValueError when they cannot be read.
+    """
     file = directory / CRASHES
-    crashes = msgspec.json.decode(file.read_bytes(), type=list[Crash]) if file.exists() else []
+    try:
+        crashes = msgspec.json.decode(file.read_bytes(), type=list[Crash]) if file.exists() else []
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{file} cannot be read, or is of another version: {error}") from error
     lives = Lives(directory)
-    return [msgspec.structs.replace(crash, aftermath=fate_of(crash, lives)) for crash in crashes]
+    return [_judged(crash, fate_of(crash, lives)) for crash in crashes]
+
+
+def _judged(crash: Crash, found: Aftermath) -> Crash:
+    """With what became of it; before the record of checkpoints is opened the old one is whole, so no issue is known."""
+    within = crash.point.stage == "snapshot" and crash.point.values.get("call") != "openat"
+    known = KNOWN_ISSUE if within and found.fate is Fate.CANNOT_RESUME else ""
+    return msgspec.structs.replace(crash, aftermath=found, known_issue=known)
 
 
 @dataclass
@@ -117,10 +125,11 @@ def fate_of(crash: Crash, lives: Lives) -> Aftermath:
     if not crash.next_life:
         return Aftermath(fate=Fate.UNKNOWN, seen="the job was not started again")
     commits = [c.step or 0 for attempt in attempts for c in attempt.commits if c.wall_ns < fired.wall_ns]
-    same = crash.next_life == crash.life
-    number = hit.number + 1 if same else 0
-    after = next((attempt for attempt in lives.attempts(crash.next_life) if attempt.number == number), None)
-    return aftermath(hit, after, max([hit.resumed, *commits]), lives.attempts(UNDISTURBED))
+    first = hit.number + 1 if crash.next_life == crash.life else 0
+    following = [attempt for attempt in lives.attempts(crash.next_life) if attempt.number >= first]
+    ended = lives.history(crash.next_life).first("workload.exit")
+    code = ended.data.get("code") if ended else None
+    return aftermath(hit, following, code, max([hit.resumed, *commits]), lives.attempts(UNDISTURBED))
 
 
 def _about(crash: Crash, lives: Lives, kind: str) -> Event | None:
@@ -129,20 +138,35 @@ def _about(crash: Crash, lives: Lives, kind: str) -> Event | None:
     return next((event for event in events if event.data.get("injection") == crash.injection), None)
 
 
-def make(directory: Path, workers: int, steps: int, checkpoint_every: int) -> SweepRecord:
-    """Judge a sweep by its directory."""
+def is_sweep(directory: Path) -> bool:
+    """Whether a run directory is that of a sweep."""
+    return any((directory / name).exists() for name in (UNDISTURBED, CRASHES, NAME))
+
+
+def make(directory: Path) -> SweepRecord:
+    """Judge a sweep by its directory.
+
+    Raises FileNotFoundError or ValueError when it holds no readable record.
+    """
+    case = Case.load(directory)
     crashes = read(directory)
-    outcomes = [*harness_outcomes(History.load(directory)), *_outcomes(crashes)]
+    outcomes = [*harness_outcomes(case.history), *_steady(case.history), *_outcomes(crashes)]
     code = worst(outcome for outcome, _ in outcomes)
     return SweepRecord(
         schema=SCHEMA,
         exit_code=int(code),
         reason=next(text for outcome, text in outcomes if outcome is code),
-        workers=workers,
-        steps=steps,
-        checkpoint_every=checkpoint_every,
+        workers=case.record.workers,
+        steps=case.record.steps,
+        checkpoint_every=case.record.checkpoint_every,
         crashes=crashes,
     )
+
+
+def _steady(history: History) -> list[tuple[ExitCode, str]]:
+    """Why there was nothing to crash; empty when there was."""
+    failed = history.first("run.failed")
+    return [(ExitCode.NOT_STEADY, str(failed.data.get("error")))] if failed else []
 
 
 def _outcomes(crashes: Sequence[Crash]) -> list[tuple[ExitCode, str]]:

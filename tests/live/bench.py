@@ -12,8 +12,8 @@ import msgspec
 from chaos import healing
 from chaos.agent.plan import Injection, Plan
 from chaos.cluster.local import LocalCluster
-from chaos.history import HistoryWriter
-from chaos.ledger import Ledger, registry
+from chaos.history import History, HistoryWriter
+from chaos.ledger import TTL_S, Ledger, registry
 from chaos.runner import Conduct
 from chaos.schedule import Arming
 from chaos.workload import Workload
@@ -39,22 +39,40 @@ SETTINGS = {
 
 DEADLINE_S = 400
 
+CONTROL = "control-"
+"""What the name of a control run begins with."""
+
 
 class Bench:
-    """A cluster of two workers with its ledger; ``control`` is the shared control run, made when first asked for."""
+    """A cluster with its ledger, by default of two workers, else as a request needs it.
 
-    def __init__(self, folder: Path) -> None:
+    ``controls``: directories of control runs, by what they serve for; each is made when first asked for.
+    """
+
+    def __init__(self, folder: Path, needs: Request | None = None, controls: dict[str, Path] | None = None) -> None:
         self.folder = folder
+        self.controls = {} if controls is None else controls
+        self._needs = needs or self.request()
         self._ledger = Ledger.open(folder, uuid.uuid4().hex[:8])
-        self._control: Path | None = None
+        self._writer = HistoryWriter(folder)
         self._count = 0
 
     def __enter__(self) -> Bench:
-        workspace = self._ledger.workspace()
-        writer = HistoryWriter(self.folder)
-        base = workload(self.request(), self.folder).base_environment()
-        self.cluster = LocalCluster(2, 2, workspace, self._ledger, writer.emit, base)
-        self.cluster.start()
+        shape, scenario = self._needs.shape, self._needs.scenario
+        self.cluster = LocalCluster(
+            shape.node_count,
+            shape.cpus_per_node,
+            self._ledger.workspace(),
+            self._ledger,
+            self._writer.emit,
+            workload(self._needs, self.folder).base_environment(),
+            scenario.node_environment(shape),
+        )
+        try:
+            self.cluster.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -74,20 +92,34 @@ class Bench:
 
     @property
     def control(self) -> Path:
-        """Directory of the shared control run: same seed and configuration, no fault."""
-        if self._control is None:
-            self._control = self.train(self.request(), "control", injections=())
-        return self._control
+        """Directory of the control run of ``request``."""
+        return self.control_of(self.request())
+
+    def control_of(self, request: Request, program: str = "") -> Path:
+        """Directory of a run without a fault that trains like a request, of the reference trainer or another program.
+
+        Raises RuntimeError when it does not end well.
+        """
+        key = f"{request.workload_key}{'-' * bool(program)}{program}"
+        if key not in self.controls:
+            made = self.train(request.undisturbed, CONTROL + key, injections=(), program=program)
+            if not is_sound(made):
+                raise RuntimeError(f"the control run in {made} did not end well, see its logs/driver.log")
+            self.controls[key] = made
+        return self.controls[key]
 
     def train(
         self,
         request: Request,
         name: str,
         injections: tuple[Injection, ...] | None = None,
-        mutant: str = "",
+        program: str = "",
         recovers: bool = True,
     ) -> Path:
         """Train once in a new directory, with the request's injections unless others are given."""
+        self._ledger.extend(TTL_S)
+        if any(node.lost for node in self.cluster.nodes):
+            self.cluster.restore()
         self._count += 1
         directory = self.folder / f"{self._count:02d}-{name}"
         directory.mkdir()
@@ -97,9 +129,14 @@ class Bench:
         for injection in injected:
             writer.emit("fault.armed", data={"injection": injection.id})
         plan = Plan(run_id=self._ledger.run_id, directory=str(directory), injections=injected)
-        program = self._program(request, directory, mutant)
-        conduct = Conduct(directory, program, plan, self.cluster, writer, DEADLINE_S, recovers)
-        conduct.run()
+        deadline_s = max(DEADLINE_S, request.deadline_s)
+        script = self._script(request, directory, program)
+        conduct = Conduct(directory, script, plan, self.cluster, writer, deadline_s, recovers)
+        self.cluster.emit = writer.emit
+        try:
+            conduct.run()
+        finally:
+            self.cluster.emit = self._writer.emit
         conduct.drain()
         writer.emit("run.healed", data={"errors": []})
         writer.emit("run.end")
@@ -114,10 +151,17 @@ class Bench:
         return judge_run(directory)
 
     @staticmethod
-    def _program(request: Request, directory: Path, mutant: str) -> Workload:
-        program = workload(request, directory)
-        if not mutant:
-            return program
-        script = Path(__file__).parent.parent / "mutants" / "train.py"
+    def _script(request: Request, directory: Path, program: str) -> Workload:
+        """The reference trainer, or a program of the catalogue."""
+        script = workload(request, directory)
+        if not program:
+            return script
+        file = Path(__file__).parent.parent / "mutants" / "train.py"
         config = replace(request.config, storage=str(directory / "storage"), observer="chaos.observe")
-        return replace(program, command=(sys.executable, str(script), mutant, *arguments(config)))
+        return replace(script, command=(sys.executable, str(file), program, *arguments(config)))
+
+
+def is_sound(directory: Path) -> bool:
+    """Whether a run ended well."""
+    ended = History.load(directory).first("workload.exit")
+    return ended is not None and ended.data["code"] == 0

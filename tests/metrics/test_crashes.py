@@ -24,8 +24,14 @@ def fate(run: Run, committed: int = COMMITTED, number: int = 0) -> Aftermath:
     """What followed the crash in that attempt of the run."""
     lives = attempts(run)
     assert run.control is not None
-    after = next((life for life in lives if life.number == number + 1), None)
-    return aftermath(lives[number], after, committed, attempts(run.control))
+    following = [life for life in lives if life.number > number]
+    codes = [event.data["code"] for event in run.select("workload.exit")]
+    return aftermath(lives[number], following, codes[0] if codes else None, committed, attempts(run.control))
+
+
+def ended_with(run: Run, code: int | None) -> Run:
+    """With a training script that ended so."""
+    return run.change("workload.exit", code=code)
 
 
 # Good ones
@@ -70,19 +76,43 @@ def test_an_attempt_that_is_crashed_itself_is_judged_by_the_steps_that_it_made()
     assert "went on from step 4: 5 steps equal" in found.seen
 
 
+@pytest.mark.parametrize("phase", ["rendezvous", "restore"])
+@pytest.mark.parametrize("code", [0, 1, None])
+def test_an_attempt_that_came_to_no_step_is_passed_over_for_one_that_did(phase: str, code: int | None) -> None:
+    """However the job ended later."""
+    found = fate(ended_with(faulty((Hit(1, 6),), (Hit(0, phase=phase),)), code))
+    assert (found.fate, found.resumed, found.lost_steps) == (Fate.LOST_WORK, 4, 2)
+    assert "went on from step 4: 8 steps equal" in found.seen
+
+
 # Bad ones
 
 
-def test_a_job_that_makes_no_step_any_more_cannot_resume() -> None:
-    run = faulty((Hit(1, 6),), gives_up=True)
-    found = fate(run)
-    assert (found.fate, found.step, found.resumed, found.lost_steps) == (Fate.CANNOT_RESUME, 6, None, None)
+@pytest.mark.parametrize("code", [1, 137])
+def test_a_job_that_ends_in_error_without_a_further_step_cannot_resume(code: int) -> None:
+    run = ended_with(faulty((Hit(1, 6),), gives_up=True), code)
+    seen = f"no step was made after it, and the job ended with exit code {code}"
+    assert fate(run) == Aftermath(fate=Fate.CANNOT_RESUME, seen=seen, step=6)
+
+
+@pytest.mark.parametrize("phase", ["rendezvous", "restore"])
+def test_attempts_none_of_which_came_to_a_step_do_not_resume(phase: str) -> None:
+    run = faulty((Hit(1, 6),), (Hit(0, phase=phase),), (Hit(1, phase=phase),), gives_up=True)
+    assert fate(run).fate is Fate.CANNOT_RESUME
+    assert fate(run, number=1).fate is Fate.CANNOT_RESUME
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_steps_that_only_some_ranks_made_are_none(rank: int) -> None:
     run = healthy().drop("step.end", attempt=1, rank=rank)
-    assert fate(run).fate is Fate.CANNOT_RESUME
+    assert fate(ended_with(run, 1)).fate is Fate.CANNOT_RESUME
+
+
+def test_the_first_attempt_that_made_steps_is_judged_and_not_a_later_one() -> None:
+    run = faulty((Hit(1, 6),), (Hit(0, phase="restore"),), (Hit(1, 9),))
+    spoilt = {number: run.change("step.end", {"attempt": number, "step": 9}, loss=9.9) for number in (2, 3)}
+    assert fate(spoilt[2]).fate is Fate.SILENTLY_WRONG
+    assert fate(run.change("step.end", {"attempt": 3}, loss=9.9)).fate is Fate.LOST_WORK
 
 
 def test_a_job_that_goes_on_from_before_a_committed_checkpoint_has_lost_it() -> None:
@@ -102,7 +132,6 @@ DEVIATIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no loss": ({"rank": 0, "step": 5}, {"loss": None}, "step 5 of rank 0 is (None, "),
     "another rate": ({"rank": 1, "step": 5}, {"lr": 0.5}, "step 5 of rank 1 is "),
     "another sample": ({"rank": 1, "step": 7}, {"samples": [[3, 6]]}, "step 7 of rank 1 is "),
-    "a step beyond the end": ({"rank": 1, "step": 12}, {"step": 13}, "step 13 of rank 1 is "),
 }
 
 
@@ -175,6 +204,25 @@ def test_being_wrong_is_worse_than_having_lost_a_checkpoint() -> None:
 # What nothing is known of
 
 
+@pytest.mark.parametrize("code", [None, 0, -9])
+def test_a_job_that_did_not_end_in_error_may_have_resumed_later(code: int | None) -> None:
+    """It was ended at its deadline, or came to its end, or somebody killed it."""
+    found = fate(ended_with(faulty((Hit(1, 6),), gives_up=True), code))
+    seen = "no step was made after it, but the job did not end in error"
+    assert found == Aftermath(fate=Fate.UNKNOWN, seen=seen, step=6)
+
+
+def test_a_job_whose_end_was_not_seen_may_have_resumed_later() -> None:
+    assert fate(faulty((Hit(1, 6),), gives_up=True).drop("workload.exit")).fate is Fate.UNKNOWN
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_step_beyond_those_of_the_undisturbed_run_is_unknown(rank: int) -> None:
+    found = fate(healthy().change("step.end", {"attempt": 1, "rank": rank, "step": 12}, step=13))
+    assert (found.fate, found.seen) == (Fate.UNKNOWN, f"the undisturbed run has no step 13 of rank {rank}")
+    assert (found.resumed, found.lost_steps) == (COMMITTED, 2)
+
+
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
 def test_a_state_that_not_all_ranks_told_is_unknown(ranks: tuple[int, ...]) -> None:
     run = healthy()
@@ -194,18 +242,26 @@ def test_a_step_at_which_the_undisturbed_run_saved_nothing_is_unknown() -> None:
 
 
 def test_without_an_undisturbed_run_nothing_is_known() -> None:
-    hit, after = attempts(healthy())
-    assert aftermath(hit, after, COMMITTED, []).seen.startswith("the undisturbed run had 0 attempts")
+    hit, *following = attempts(healthy())
+    assert aftermath(hit, following, 0, COMMITTED, []).seen.startswith("the undisturbed run had 0 attempts")
     twice = attempts(healthy())
-    found = aftermath(hit, after, COMMITTED, twice)
+    found = aftermath(hit, following, 0, COMMITTED, twice)
     assert (found.fate, found.seen.split(",")[0]) == (Fate.UNKNOWN, "the undisturbed run had 2 attempts")
 
 
-def test_an_undisturbed_run_that_was_cut_short_is_no_ground_to_pass() -> None:
-    """Steps that it did not make equal nothing."""
+@pytest.mark.parametrize(("where", "lacking"), [({"step": 11}, (11, 0)), ({"rank": 1}, (5, 1))])
+def test_a_step_that_the_undisturbed_run_lacks_is_unknown(where: dict[str, int], lacking: tuple[int, int]) -> None:
     run = healthy()
     assert run.control is not None
-    assert fate(run.with_control(run.control.drop("step.end", step=11))).fate not in GOOD
+    found = fate(run.with_control(run.control.drop("step.end", **where)))
+    assert found.seen == "the undisturbed run has no step {} of rank {}".format(*lacking)
+    assert found.fate is Fate.UNKNOWN
+
+
+def test_steps_that_the_undisturbed_run_lacks_before_the_one_resumed_from_are_not_needed() -> None:
+    run = healthy()
+    assert run.control is not None
+    assert fate(run.with_control(run.control.drop("step.end", step=3))).fate is Fate.LOST_WORK
 
 
 # All of them

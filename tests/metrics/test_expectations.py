@@ -85,10 +85,11 @@ def test_a_healthy_recovery_is_asked_everything_that_makes_it_one() -> None:
         "snapshot",
         "trajectory",
         "control-state",
+        "blast-radius",
     ]
     assert str(HEALTHY) == (
         "recovers() & restarts() & loses() & completes() & resumes() & keeps_every_step() & keeps_checkpoints() "
-        "& matches_control()"
+        "& matches_control() & spares_others()"
     )
 
 
@@ -243,7 +244,7 @@ def test_another_expectation_takes_the_place_of_the_words_it_has_in_common() -> 
 def test_what_another_expectation_asks_beyond_stands_beside_the_rest() -> None:
     changed = HEALTHY.but(names(error="InjectedError") & restarts(times=2))
     assert names_of(changed) == [*names_of(HEALTHY), "cause"]
-    assert str(changed).endswith("& matches_control() & names(error='InjectedError')")
+    assert str(changed).endswith("& matches_control() & spares_others() & names(error='InjectedError')")
 
 
 def test_one_alternative_takes_the_place_of_another() -> None:

@@ -158,7 +158,7 @@ RAISED = faulty((Hit(1, 6, fault="exception"),), expects=HEALTHY & names(error="
 DISTURBED = faulty((Hit(1, 6, fault="delay"),), expects=UNDISTURBED)
 OTHER = {**parts(1, 8), "progress.step": "0" * 32}
 DEFECTS: list[tuple[Run, set[str]]] = [
-    (STRICT.change("fault.fired", rank=0), {"fault"}),
+    (STRICT.change("fault.fired", rank=0), {"fault", "blast-radius"}),
     (STRICT.again("fault.fired"), {"fault"}),
     (STRICT.change("residue.checked", placement_groups=["ab12"]), {"residue"}),
     (STRICT.change("fault.fired", wall_ns=STRICT.select("fault.fired")[0].wall_ns - 1_000_000_000), {"recovered"}),
@@ -193,7 +193,7 @@ def test_each_defect_turns_its_own_check_red_and_no_other(run: Run, red: set[str
 
 EVIDENCE: list[tuple[str, dict[str, object], set[str]]] = [
     ("fault.confirmed", {}, {"fault"}),
-    ("residue.checked", {}, {"residue"}),
+    ("residue.checked", {}, {"residue", "blast-radius"}),
     ("controller.start", {}, {"restarts"}),
     ("workload.exit", {}, {"completed"}),
     ("schedule.begin", {"attempt": 1}, {"recovered"}),

@@ -10,6 +10,7 @@ from metrics.expectations import TERMS, parse
 from metrics.verdict import Verdict
 from tests.capacity import failing, preempted, waiting, without_node
 from tests.histories import Run, faulty, healthy, sampled, worst
+from tests.metrics.test_blast import ended
 from tests.metrics.test_hangs import HANGS, hung
 from tests.stories import Hit, checkpoint_name, parts
 
@@ -67,6 +68,12 @@ WORDS: dict[str, tuple[str, Run, Run, Run]] = {
         hung(HANGS, "collective", "elsewhere"),
         hung(HANGS, "elsewhere", "collective"),
         HANGS,
+    ),
+    "spares_others": (
+        "spares_others()",
+        healthy(),
+        ended(healthy(), 0, after_ms=100),
+        healthy().drop("residue.checked"),
     ),
     "stays_flat": (
         "stays_flat(by=0.25, files=20.0)",

@@ -1,4 +1,4 @@
-"""``train.py MUTANT [trainer options]``: the reference trainer with one mistake of the catalogue in it."""
+"""``train.py PROGRAM [trainer options]``: a program of the catalogue, trained."""
 
 from __future__ import annotations
 
@@ -10,33 +10,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ray import cloudpickle
 
-from tests.mutants import catalogue
-from trainer import launch, loop
+from tests import mutants
+from tests.mutants.catalogue import PROGRAMS
+from trainer import loop
 from trainer.__main__ import main
-from trainer.data import REST
 
-cloudpickle.register_pickle_by_value(catalogue)
+cloudpickle.register_pickle_by_value(mutants)
 
-NAME = sys.argv[1]
+PROGRAM = PROGRAMS[sys.argv[1]]
+PATCH = PROGRAM.worker
 
 
-def buggy(settings: dict[str, Any]) -> None:
-    """Make the mistake in this worker, then train as ever."""
-    catalogue.MUTANTS[NAME].patch()
+def train(settings: dict[str, Any]) -> None:
+    """Patch this worker, then train as ever."""
+    PATCH()
     loop.train(settings)
 
 
-def spoil_data() -> None:
-    """Hand out the mutant's data in place of the rest of the epoch."""
-    original = launch.datasets
-
-    def spoiled(*arguments: Any) -> dict[str, Any]:
-        found = original(*arguments)
-        return {**found, REST: catalogue.MUTANTS[NAME].epoch(found[REST])}
-
-    launch.datasets = spoiled
-
-
 if __name__ == "__main__":
-    spoil_data()
-    sys.exit(main(sys.argv[2:], buggy))
+    PROGRAM.driver()
+    sys.exit(main(sys.argv[2:], train))

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from chaos.cluster.local import ClusterFailed
 from chaos.exits import ExitCode, UsageError
 from chaos.faults.base import find_fault
 from chaos.history import HistoryWriter
 from chaos.ledger import Account
+from chaos.strace import Call
+from chaos.watch import Interrupted
 from metrics.crashes import Fate
 from scenarios import sweep as sweeping
 from scenarios import sweep_record
 from scenarios.cli import STAGES
-from scenarios.crashpoints import SNAPSHOT, Point
+from scenarios.crashpoints import SNAPSHOT, Point, Recorded
 from scenarios.execute import execute
 from scenarios.request import Options, resolve
 from scenarios.sweep import SCENARIO, Sweep, oldest
@@ -74,10 +80,11 @@ class Lives:
     """Stands for the lives of a sweep: what happens in each is a function of it, by its name.
 
     ``missed``: injections that do not come. ``left``: what a life leaves in the storage, by the life's name; one that
-    finds ``torn`` there makes no step.
+    finds ``torn`` there makes no step. ``cut``: lives in which the sweep is interrupted.
     """
 
     missed: set[str] = field(default_factory=set)
+    cut: set[str] = field(default_factory=set)
     left: dict[str, str] = field(default_factory=dict)
     begun: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     found: dict[str, str] = field(default_factory=dict)
@@ -104,6 +111,8 @@ class Lives:
                 if record:
                     record.write_text(self.left.get(name, f"by {name}"))
             writer.close()
+            if name in self.cut:
+                raise Interrupted("SIGINT")
             return True
 
         return SimpleNamespace(run=live, directory=directory)
@@ -231,6 +240,36 @@ def test_a_sweep_of_points_none_of_which_comes_ends(swept, run, lives):
     swept(*(in_rank(0) for _ in range(5))).crash_ranks(run)
     assert [name for name, _ in lives.begun] == [f"ranks-{i}" for i in range(5)]
     assert all(crash.life for crash in stored(run))
+
+
+def test_what_came_in_a_job_that_was_interrupted_is_noted_all_the_same(swept, run, lives):
+    """Also that it waited for the next point; the ones after that were not tried."""
+    lives.missed, lives.cut = {"crash-1", "crash-2", "crash-3"}, {"ranks-0"}
+    with pytest.raises(Interrupted):
+        swept(*(in_rank(0) for _ in range(4))).crash_ranks(run)
+    assert [name for name, _ in lives.begun] == ["ranks-0"]
+    assert [(crash.life, crash.next_life) for crash in stored(run)] == [("ranks-0", "ranks-0")] * 2 + [("", "")] * 2
+
+
+def test_an_interruption_of_a_later_job_keeps_what_the_one_before_has_shown(swept, run, lives):
+    lives.missed, lives.cut = {"crash-0", "crash-1"}, {"ranks-1"}
+    with pytest.raises(Interrupted):
+        swept(*(in_rank(0) for _ in range(3))).crash_ranks(run)
+    assert [crash.life for crash in stored(run)] == ["ranks-0", "ranks-1", "ranks-0"]
+
+
+def test_what_was_stored_of_a_sweep_stays_whole_when_the_disk_is_full(swept, run, lives, monkeypatch):
+    made = swept(in_rank(0))
+    made._store(run)
+
+    def full(path, data):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        made.crash_ranks(run)
+    assert [crash.life for crash in stored(run)] == [""]
 
 
 @pytest.mark.parametrize("stage", ["crash_ranks", "crash_controller"])
@@ -400,8 +439,9 @@ class Pretended:
         (["report"], ExitCode.PASS, {Fate.LOST_WORK: 4}),
         (STAGES, ExitCode.UNKNOWN, {Fate.LOST_WORK: 8, Fate.UNKNOWN: 4}),
         (["snapshot"], ExitCode.UNKNOWN, {Fate.UNKNOWN: 1}),
+        (["retention"], ExitCode.UNKNOWN, {Fate.UNKNOWN: 1}),
     ],
-    ids=["report", "all", "snapshot"],
+    ids=["report", "all", "snapshot", "retention"],
 )
 def test_without_tracing_the_points_of_the_agent_are_crashed_and_the_others_are_unknown(
     script, place, monkeypatch, stages, code, fates
@@ -410,7 +450,7 @@ def test_without_tracing_the_points_of_the_agent_are_crashed_and_the_others_are_
     request = resolve(SCENARIO, Options(out=place / "out"))
     made = Sweep(request, [], stages, "strace: not found; install strace")
     directory = execute(request, stages=made.stages)
-    record = sweep_record.make(directory, 2, 48, 4)
+    record = sweep_record.make(directory)
     assert (record.exit_code, dict(record.counts)) == (code, {str(fate): count for fate, count in fates.items()})
     assert {crash.aftermath.seen for crash in record.crashes if crash.aftermath.fate is Fate.UNKNOWN} <= {
         "strace: not found; install strace"
@@ -426,8 +466,86 @@ def test_a_stage_that_no_tracer_saw_is_unknown_and_the_others_are_told_apart(scr
     request = resolve(SCENARIO, Options(out=place / "out"))
     monkeypatch.setattr(Pretended, "run", lambda conduct: False)
     directory = execute(request, stages=Sweep(request, [], STAGES, "").stages)
-    record = sweep_record.make(directory, 2, 48, 4)
+    record = sweep_record.make(directory)
     assert record.exit_code == ExitCode.UNKNOWN
     unseen = [crash.point.stage for crash in record.crashes if "no such call was noted" in crash.aftermath.seen]
     assert unseen == ["save", "transfer", "snapshot", "retention"]
     assert json.loads((directory / CRASHES).read_text())
+
+
+SEEN = Recorded(
+    saves={rank: [Call(7, "openat", f"__{rank}_0.distcp", True, False)] for rank in range(2)},
+    transfers={rank: [Call(7, "mkdir", ".", True, False)] for rank in range(2)},
+    snapshot=[Call(7, name, SNAPSHOT, True, False) for name in ("openat", "write", "close")],
+    retention=[Call(7, name, path, True, False) for name, path in (("unlink", "__0_0.distcp"), ("rmdir", "."))],
+)
+SNAPSHOTS, RETENTIONS = [("snapshot", "openat"), ("snapshot", "write"), ("snapshot", "close")], [
+    ("retention", "unlink"), ("retention", "rmdir")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        (["retention"], [*SNAPSHOTS[:1], *RETENTIONS]),
+        (["retention", "snapshot"], [*SNAPSHOTS, *RETENTIONS]),
+        (["snapshot"], SNAPSHOTS),
+        (["retention", "save"], [("save", "openat"), ("save", "openat"), *SNAPSHOTS[:1], *RETENTIONS]),
+        (["save"], [("save", "openat")] * 2),
+    ],
+    ids=" and ".join,
+)
+def test_before_what_retention_deletes_a_job_is_crashed_that_leaves_checkpoints_behind(
+    script, place, monkeypatch, stages, expected
+):
+    monkeypatch.setattr(sweeping, "Conduct", Pretended)
+    monkeypatch.setattr(sweeping.Recorded, "read", lambda *logs: SEEN)
+    monkeypatch.setattr(Pretended, "run", lambda conduct: False)
+    made = Sweep(resolve(SCENARIO, Options(out=place / "out")), [], stages, "")
+    execute(made.request, stages=made.stages)
+    assert [(crash.point.stage, crash.point.values["call"]) for crash in made.crashes] == expected
+
+
+@pytest.mark.parametrize(
+    ("cut", "code", "fates"),
+    [
+        (False, ExitCode.PASS, [Fate.LOST_WORK] * 4),
+        (True, ExitCode.ABORTED, [Fate.LOST_WORK, Fate.LOST_WORK, Fate.UNKNOWN, Fate.UNKNOWN]),
+    ],
+)
+def test_a_sweep_that_is_interrupted_tells_what_it_had_seen(script, place, monkeypatch, cut, code, fates):
+    whole = Pretended.run
+
+    def run(conduct):
+        armed = conduct.plan.injections
+        if not (cut and armed):
+            return whole(conduct)
+        conduct.plan = dataclasses.replace(conduct.plan, injections=armed[:2])
+        whole(conduct)
+        raise Interrupted("SIGINT")
+
+    monkeypatch.setattr(sweeping, "Conduct", Pretended)
+    monkeypatch.setattr(Pretended, "run", run)
+    request = resolve(SCENARIO, Options(out=place / "out"))
+    directory = execute(request, stages=Sweep(request, [], ["report"], "no tracing").stages)
+    record = sweep_record.make(directory)
+    assert (record.exit_code, [crash.aftermath.fate for crash in record.crashes]) == (code, fates)
+
+
+# A cluster that does not start
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_sweep_whose_cluster_did_not_start_is_3_with_the_reason_also_when_it_is_judged_again(
+    script, command, monkeypatch, again
+):
+    monkeypatch.setattr("chaos.workload.check_own_chaos", lambda: None)
+    script.start_error = ClusterFailed("w0 said: no port is free")
+    result = command("sweep", "checkpoint", "--quiet")
+    (directory,) = Path("runs").iterdir()
+    if again:
+        result = command("analyze", str(directory))
+    assert result.exit_code == ExitCode.NOT_STEADY
+    assert "exit code 3: w0 said: no port is free" in result.stdout
+    assert json.loads((directory / sweep_record.NAME).read_bytes())["crashes"] == []
+    assert not (directory / "verdict.json").exists()
