@@ -31,7 +31,7 @@ class Recorder:
             self._trace(event.pid, f"rank{event.rank}")
 
     def _trace(self, pid: int, name: str) -> None:
-        self._tracers.append(self.cluster.tool(strace.record(pid, self.log(name))))
+        self._tracers.append(self.cluster.tool([*strace.record(self.log(name)), "-p", str(pid)]))
 
     def log(self, name: str) -> Path:
         """The file of a process: ``controller``, or ``rank0`` and so on."""

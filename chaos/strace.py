@@ -45,20 +45,20 @@ class Call:
     killed: bool
 
 
-def record(pid: int, log: Path) -> list[str]:
-    """The command that notes the calls of a process and its threads that touch files."""
+def record(log: Path) -> list[str]:
+    """The command that notes the calls that touch files; what follows is ``-p PID``, or the command to run under it."""
     known = ",".join(f"?{call}" for call in CALLS)
-    return ["strace", *FIRST_SEEN, "-e", f"trace={known}", "-o", str(log), "-p", str(pid)]
+    return ["strace", *FIRST_SEEN, "-e", f"trace={known}", "-o", str(log)]
 
 
-def kill(pid: int, log: Path, call: str, path: str, nth: int) -> list[str]:
-    """The command that sends SIGKILL to a process on entering its n-th call of that name on that file.
+def kill(log: Path, call: str, path: str, nth: int) -> list[str]:
+    """The command that sends SIGKILL on entering the n-th call of that name on that file; it goes on as ``record``'s.
 
     A thread counts its calls by itself: the file must be one thread's. The call that is killed is not carried out.
     """
     paths = [word for name in dict.fromkeys((path, real(path))) for word in ("-P", name)]
     aim = [*paths, "-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={nth}"]
-    return ["strace", *FIRST_SEEN, *aim, "-o", str(log), "-p", str(pid)]
+    return ["strace", *FIRST_SEEN, *aim, "-o", str(log)]
 
 
 def traces(tracer: int, pid: int) -> bool:

@@ -51,7 +51,8 @@ class InCall(Attack):
         if not aimed.alive():
             raise TimeoutError(f"process {aimed.pid} was gone before it could be traced")
         log = scene.folder / f"{self.name}-{aimed.pid}-{time.monotonic_ns()}.strace"
-        with tracing(scene, aimed, strace.kill(aimed.pid, log, self.call, path, self.nth)) as tracer:
+        command = [*strace.kill(log, self.call, path, self.nth), "-p", str(aimed.pid)]
+        with tracing(scene, aimed, command) as tracer:
             yield from attached(tracer, aimed)
             scene.release()
             end = time.monotonic() + COMES_S

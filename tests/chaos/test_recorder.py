@@ -44,9 +44,9 @@ def test_the_controller_and_the_workers_of_the_first_attempt_are_traced_each_int
     recorder(event("step.end", pid=14, attempt=0, rank=0))
     recorder.close()
     assert commands == [
-        strace.record(10, tmp_path / "controller.strace"),
-        strace.record(11, tmp_path / "rank0.strace"),
-        strace.record(12, tmp_path / "rank1.strace"),
+        [*strace.record(tmp_path / "controller.strace"), "-p", "10"],
+        [*strace.record(tmp_path / "rank0.strace"), "-p", "11"],
+        [*strace.record(tmp_path / "rank1.strace"), "-p", "12"],
     ]
     assert recorder.log(CONTROLLER) == tmp_path / "controller.strace"
 

@@ -212,20 +212,20 @@ def test_what_is_below_a_folder_is_the_folder_itself_and_its_files_and_no_neighb
 
 
 def test_a_call_that_this_processor_lacks_is_no_mistake_when_all_are_noted(tmp_path: Path) -> None:
-    command = strace.record(17, tmp_path / "log")
+    command = strace.record(tmp_path / "log")
     (traced,) = [word for word in command if word.startswith("trace=")]
     assert traced.removeprefix("trace=").split(",") == [f"?{call}" for call in strace.CALLS]
-    assert command[-4:] == ["-o", str(tmp_path / "log"), "-p", "17"]
+    assert command[-2:] == ["-o", str(tmp_path / "log")]
 
 
 def test_a_file_is_aimed_at_by_its_own_name_and_by_that_of_the_kernel(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    command = strace.kill(17, tmp_path / "log", "write", f"{tmp_path}/link/one", 3)
+    command = strace.kill(tmp_path / "log", "write", f"{tmp_path}/link/one", 3)
     aimed = [command[number + 1] for number, word in enumerate(command) if word == "-P"]
     assert aimed == [f"{tmp_path}/link/one", f"{tmp_path.resolve()}/real/one"]
     assert "inject=write:signal=SIGKILL:when=3" in command
-    assert strace.kill(17, tmp_path / "log", "write", f"{tmp_path.resolve()}/real/one", 3).count("-P") == 1
+    assert strace.kill(tmp_path / "log", "write", f"{tmp_path.resolve()}/real/one", 3).count("-P") == 1
 
 
 # A real process
@@ -262,7 +262,7 @@ def test_what_a_thread_does_to_files_is_noted_from_the_moment_that_all_are_trace
 ) -> None:
     assert len(os.listdir(f"/proc/{trained.pid}/task")) == 2
     assert not strace.traces(os.getpid(), trained.pid)
-    assert saved(trained, subprocess.Popen(strace.record(trained.pid, tmp_path / "log"))) == 0
+    assert saved(trained, subprocess.Popen([*strace.record(tmp_path / "log"), "-p", str(trained.pid)])) == 0
     found = [call for call in strace.below(strace.calls(tmp_path / "log"), str(tmp_path.resolve())) if call.writes]
     shard = f"{tmp_path.resolve()}/shard"
     names = ["openat", "write", "write", "write", "fsync", "close", "rename"]
@@ -278,7 +278,7 @@ def test_a_process_is_killed_on_entering_the_call_aimed_at_through_a_link_too(
 ) -> None:
     link = tmp_path.parent / f"{tmp_path.name}-link"
     link.symlink_to(tmp_path)
-    command = strace.kill(trained.pid, tmp_path / "log", "write", f"{link}/shard", 3)
+    command = [*strace.kill(tmp_path / "log", "write", f"{link}/shard", 3), "-p", str(trained.pid)]
     tracer = subprocess.Popen(command)
     while not strace.traces(tracer.pid, trained.pid):
         assert tracer.poll() is None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from chaos.exits import ExitCode
 from metrics.crashes import GOOD, Aftermath, Fate
-from scenarios import sweep, sweep_record
+from metrics.verdict import RECORD
+from scenarios import prune, sweep, sweep_record
 from scenarios.cli import STAGES
 from scenarios.crashpoints import Point
 from scenarios.sweep import SCENARIO, first_deleted
@@ -57,6 +59,19 @@ def test_the_steps_at_which_a_job_is_crashed_are_those_of_the_code() -> None:
     shape = SCENARIO.shape
     assert f"in the save of step {2 * shape.checkpoint_every}," in flat(TEXT)
     assert f"in the commit of step {first_deleted(shape)}," in flat(TEXT)
+
+
+def test_every_exit_code_of_a_sweep_is_told() -> None:
+    told = ", ".join(row["code"] for row in tables(section(TEXT, "Exit codes"), "code"))
+    assert {int(code) for code in told.split(", ")} == set(ExitCode) - {ExitCode.NOT_INJECTED}
+
+
+def test_what_judges_a_sweep_again_or_removes_it_is_told_with_what_it_reads() -> None:
+    told = flat(section(TEXT, "Its files"))
+    assert f"judges the sweep again from `{RECORD}`, `{sweep_record.CRASHES}` and the histories" in told
+    assert f"`aftershock prune` reads `exit_code` of `{prune.SWEEP}`" in told
+    rows = tables(section(page("run-directory.md"), "Removing old runs"), "kept in any case")
+    assert prune.SWEEP in quoted(rows[0]["where that is read"])
 
 
 def test_the_known_issue_is_told_as_the_command_tells_it() -> None:

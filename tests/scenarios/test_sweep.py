@@ -263,7 +263,7 @@ def test_what_was_stored_of_a_sweep_stays_whole_when_the_disk_is_full(swept, run
     made._store(run)
 
     def full(path, data):
-        path.touch()
+        path.open("wb").close()
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
@@ -479,9 +479,8 @@ SEEN = Recorded(
     snapshot=[Call(7, name, SNAPSHOT, True, False) for name in ("openat", "write", "close")],
     retention=[Call(7, name, path, True, False) for name, path in (("unlink", "__0_0.distcp"), ("rmdir", "."))],
 )
-SNAPSHOTS, RETENTIONS = [("snapshot", "openat"), ("snapshot", "write"), ("snapshot", "close")], [
-    ("retention", "unlink"), ("retention", "rmdir")
-]  # fmt: skip
+SNAPSHOTS = [("snapshot", "openat"), ("snapshot", "write"), ("snapshot", "close")]
+RETENTIONS = [("retention", "unlink"), ("retention", "rmdir")]
 
 
 @pytest.mark.parametrize(
@@ -493,7 +492,7 @@ SNAPSHOTS, RETENTIONS = [("snapshot", "openat"), ("snapshot", "write"), ("snapsh
         (["retention", "save"], [("save", "openat"), ("save", "openat"), *SNAPSHOTS[:1], *RETENTIONS]),
         (["save"], [("save", "openat")] * 2),
     ],
-    ids=" and ".join,
+    ids=["retention", "retention and snapshot", "snapshot", "retention and save", "save"],
 )
 def test_before_what_retention_deletes_a_job_is_crashed_that_leaves_checkpoints_behind(
     script, place, monkeypatch, stages, expected

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,6 +16,7 @@ from chaos.exits import ExitCode
 from chaos.history import NAME as HISTORY
 from chaos.history import HistoryWriter
 from metrics.crashes import Aftermath, Fate
+from metrics.verdict import RECORD
 from scenarios import sweep_record, sweeping
 from scenarios.cli import STAGES
 from scenarios.crashpoints import Point
@@ -36,9 +40,10 @@ CONTROLLER = Point(
 
 @pytest.fixture
 def swept(place):
-    """The directory of a sweep that has healed: its own history, and that of the undisturbed run."""
+    """The directory of a sweep that has healed: its own record and history, and those of the undisturbed run."""
     directory = place / "swept"
     directory.mkdir()
+    (directory / RECORD).write_bytes(msgspec.json.encode(healthy().record))
     live(directory, UNDISTURBED, healthy().control)
     tell(directory, ("run.healed", {"errors": []}), ("run.end", {}))
     return directory
@@ -86,6 +91,38 @@ def test_each_crash_of_a_rank_is_judged_by_the_attempt_after_its_own(swept):
 def test_the_last_attempt_may_be_the_one_that_is_missing(swept):
     live(swept, "ranks-0", faulty((Hit(1, 6),), gives_up=True))
     assert fate(swept).fate is Fate.CANNOT_RESUME
+
+
+def test_an_attempt_that_came_to_no_step_is_passed_over(swept):
+    live(swept, "ranks-0", faulty((Hit(1, 6),), (Hit(0, phase="restore"),)))
+    assert [(fate(swept, number).fate, fate(swept, number).resumed) for number in range(2)] == [
+        (Fate.LOST_WORK, 4), (Fate.CLEAN, 4),
+    ]  # fmt: skip
+
+
+def test_an_attempt_before_the_crash_is_none_that_followed_it(swept):
+    live(swept, "ranks-0", faulty((Hit(1, 6),), (Hit(0, 9),), gives_up=True))
+    assert [fate(swept, number).fate for number in range(2)] == [Fate.LOST_WORK, Fate.CANNOT_RESUME]
+
+
+ENDS = {
+    "an error": (1, Fate.CANNOT_RESUME),
+    "its deadline": (None, Fate.UNKNOWN),
+    "a kill": (-9, Fate.UNKNOWN),
+    "its end": (0, Fate.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_job_cannot_resume_only_when_it_ended_in_error(swept, end):
+    code, expected = ENDS[end]
+    live(swept, "ranks-0", faulty((Hit(1, 6),), gives_up=True).change("workload.exit", code=code))
+    assert (fate(swept).fate, fate(swept).step) == (expected, 6)
+
+
+def test_a_job_whose_end_was_not_seen_is_unknown(swept):
+    live(swept, "ranks-0", faulty((Hit(1, 6),), gives_up=True).until("fault.confirmed"))
+    assert fate(swept).fate is Fate.UNKNOWN
 
 
 def test_a_deviation_after_a_crash_is_that_crashs_alone(swept):
@@ -163,12 +200,23 @@ def test_what_a_job_had_gone_on_from_was_committed_too(swept):
     assert (found.fate, found.resumed) == (Fate.LOST_MORE, 0)
 
 
-def test_a_next_job_that_makes_no_step_cannot_resume(swept):
+@pytest.mark.parametrize("end", ENDS)
+def test_a_next_job_that_makes_no_step_cannot_resume_when_it_ends_in_error(swept, end):
+    """However the job that was crashed has ended."""
+    code, expected = ENDS[end]
+    live(swept, "controller-0", faulty((Hit(1, 6),), gives_up=True).change("workload.exit", code=-9))
+    (swept / "controller-1").mkdir()
+    tell(swept / "controller-1", ("workload.exit", {"code": code}))
+    found = fate(swept, life="controller-0", next_life="controller-1", point=CONTROLLER)
+    assert (found.fate, found.step) == (expected, 6)
+
+
+def test_the_end_of_the_job_that_was_crashed_tells_nothing_of_the_next_one(swept):
     live(swept, "controller-0", faulty((Hit(1, 6),), gives_up=True))
     (swept / "controller-1").mkdir()
-    tell(swept / "controller-1", ("workload.exit", {"code": 1}))
+    tell(swept / "controller-1", ("workload.start", {"pid": 1}))
     found = fate(swept, life="controller-0", next_life="controller-1", point=CONTROLLER)
-    assert (found.fate, found.step) == (Fate.CANNOT_RESUME, 6)
+    assert (found.fate, found.step) == (Fate.UNKNOWN, 6)
 
 
 def test_without_a_next_job_nothing_is_known(swept):
@@ -184,10 +232,16 @@ def ended(found, point=CONTROLLER):
     return Crash(point=point, aftermath=Aftermath(fate=found, seen="as seen", step=6, resumed=4, lost_steps=2))
 
 
+def known_issues(directory, *crashes):
+    """As the files tell, and so as the command does."""
+    told = json.loads(msgspec.json.encode(judged(directory, *crashes)))
+    return [crash["known_issue"] for crash in told["crashes"]]
+
+
 @pytest.mark.parametrize("call", ["write", "close"])
-def test_a_record_that_is_torn_in_its_writing_is_a_known_issue(call):
+def test_a_record_that_is_torn_in_its_writing_is_a_known_issue(swept, call):
     point = msgspec.structs.replace(CONTROLLER, values={"call": call})
-    assert ended(Fate.CANNOT_RESUME, point).known_issue == KNOWN_ISSUE
+    assert known_issues(swept, ended(Fate.CANNOT_RESUME, point)) == [KNOWN_ISSUE]
 
 
 @pytest.mark.parametrize(
@@ -202,8 +256,13 @@ def test_a_record_that_is_torn_in_its_writing_is_a_known_issue(call):
         (Fate.CANNOT_RESUME, RANK),
     ],
 )
-def test_anything_else_is_none(found, point):
-    assert ended(found, point).known_issue == ""
+def test_anything_else_is_none(swept, found, point):
+    assert known_issues(swept, ended(found, point)) == [""]
+
+
+def test_an_issue_that_was_noted_and_is_none_any_more_is_forgotten(swept):
+    noted = msgspec.structs.replace(ended(Fate.CLEAN), known_issue=KNOWN_ISSUE)
+    assert known_issues(swept, noted) == [""]
 
 
 # The record
@@ -211,7 +270,7 @@ def test_anything_else_is_none(found, point):
 
 def judged(directory, *crashes):
     (directory / CRASHES).write_bytes(msgspec.json.encode(list(crashes)))
-    return sweep_record.make(directory, 2, 12, 4)
+    return sweep_record.make(directory)
 
 
 OUTCOMES = {
@@ -239,6 +298,7 @@ HARNESS = {
     "aborted": (("run.aborted", {"reason": "SIGINT"}), ExitCode.ABORTED, "aborted by SIGINT, and healed"),
     "a defect": (("run.bug", {"error": "KeyError('x')"}), ExitCode.BUG, "a defect of the harness: KeyError('x')"),
     "not healed": (("run.healed", {"errors": ["directory"]}), ExitCode.NOT_HEALED, None),
+    "no cluster": (("run.failed", {"error": "w0 did not start"}), ExitCode.NOT_STEADY, "w0 did not start"),
 }
 
 
@@ -254,8 +314,15 @@ def test_what_happens_to_the_harness_itself_goes_before(swept, name, found):
 
 def test_a_sweep_that_came_to_no_point_is_judged_all_the_same(swept):
     (swept / UNDISTURBED / HISTORY).unlink()
-    record = sweep_record.make(swept, 2, 12, 4)
+    record = sweep_record.make(swept)
     assert (record.exit_code, record.crashes) == (ExitCode.UNKNOWN, [])
+
+
+def test_the_shape_of_the_job_is_that_of_the_stored_scenario(swept):
+    asked = {**healthy().record, "workers": 3, "steps": 40, "checkpoint_every": 5}
+    (swept / RECORD).write_bytes(msgspec.json.encode(asked))
+    record = judged(swept)
+    assert (record.workers, record.steps, record.checkpoint_every) == (3, 40, 5)
 
 
 def test_a_sweep_without_an_undisturbed_run_is_unknown(swept):
@@ -279,6 +346,7 @@ def test_a_whole_sweep_is_read_judged_and_stored(swept):
     assert msgspec.json.decode(text, type=SweepRecord) == record
     assert text.endswith(b"\n")
     assert json.loads(text)["crashes"][0]["aftermath"]["fate"] == "lost work"
+    assert [crash["known_issue"] for crash in json.loads(text)["crashes"]] == ["", "", KNOWN_ISSUE]
 
 
 # The table
@@ -415,7 +483,7 @@ def test_the_command_tells_the_table_stores_the_record_and_exits_with_its_code(c
     assert "lost work" in result.stdout
     told = json.loads(command("sweep", "checkpoint", "--json", "--quiet").stdout)
     assert told == json.loads((swept / sweep_record.NAME).read_text())
-    assert (told["schema"], told["workers"], told["steps"], told["checkpoint_every"]) == (1, 2, 48, 4)
+    assert (told["schema"], told["workers"], told["steps"], told["checkpoint_every"]) == (1, 2, 12, 4)
 
 
 @pytest.mark.parametrize("name", ["strace", "ptrace"])
@@ -427,10 +495,136 @@ def test_what_tracing_lacks_is_told_to_the_sweep(command, sweeps, monkeypatch, n
     assert [sweep.why_untraced for sweep in sweeps] == [f"{name}: not here; get it"]
 
 
-def test_a_disk_that_takes_nothing_more_is_6_and_one_line(command, monkeypatch, own_chaos):
-    def full(*arguments, **named):
+# A full disk
+
+
+@pytest.fixture
+def one_run(monkeypatch, swept, own_chaos):
+    """``run`` runs nothing either."""
+    monkeypatch.setattr("scenarios.execute.execute", lambda request, observers, pool: swept)
+
+
+COMMANDS = {"sweep checkpoint": "scenarios.sweeping.execute", "run kill-worker": "scenarios.execute.execute"}
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_a_disk_that_takes_nothing_more_is_6_and_one_line(command, monkeypatch, own_chaos, arguments):
+    def full(*given, **named):
         raise StorageFailed("no space left")
 
-    monkeypatch.setattr(sweeping, "execute", full)
+    monkeypatch.setattr(COMMANDS[arguments], full)
+    result = command(*arguments.split(), "--quiet")
+    assert (result.exit_code, result.stdout) == (ExitCode.ABORTED, "")
+    assert result.stderr.splitlines()[-1] == "aftershock: no space left"
+
+
+def failing(number):
+    def fail(*given, **named):
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+UNJUDGED = "aftershock: the run is stored and healed, but not judged: "
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("arguments", ["sweep checkpoint --quiet", "analyze swept"])
+def test_a_sweep_whose_record_cannot_be_stored_is_told_and_2(command, sweeps, swept, monkeypatch, arguments, number):
+    live(swept, "ranks-0", healthy())
+    (swept / CRASHES).write_bytes(msgspec.json.encode([crash()]))
+    monkeypatch.setattr(sweep_record, "write", failing(number))
+    result = command(*arguments.split())
+    assert result.exit_code == ExitCode.UNKNOWN
+    assert result.stderr.splitlines()[-1].startswith(UNJUDGED)
+    assert "lost work" in result.stdout
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_run_whose_verdict_cannot_be_stored_is_told_and_2(command, one_run, monkeypatch, number):
+    monkeypatch.setattr("scenarios.cli._judge", failing(number))
+    result = command("run", "kill-worker", "--quiet")
+    assert (result.exit_code, result.stdout) == (ExitCode.UNKNOWN, "")
+    assert result.stderr.splitlines()[-1].startswith(UNJUDGED)
+
+
+@pytest.mark.parametrize("place_of_it", ["scenarios.sweep_record.write", "scenarios.sweeping.execute"])
+def test_any_other_error_is_a_defect_of_ours(command, sweeps, monkeypatch, place_of_it):
+    monkeypatch.setattr(place_of_it, failing(errno.EIO))
     result = command("sweep", "checkpoint", "--quiet")
-    assert (result.exit_code, result.stderr) == (ExitCode.ABORTED, "aftershock: no space left\n")
+    assert result.exit_code == ExitCode.BUG
+    assert "not judged" not in result.stderr
+
+
+# Judged again
+
+
+def test_a_sweep_is_judged_again_with_the_same_table_and_record(command, sweeps, swept):
+    live(swept, "ranks-0", healthy())
+    (swept / CRASHES).write_bytes(msgspec.json.encode([crash()]))
+    first, stored = command("sweep", "checkpoint", "--quiet"), (swept / sweep_record.NAME).read_bytes()
+    (swept / sweep_record.NAME).unlink()
+    again = command("analyze", "swept")
+    assert (again.exit_code, again.stdout) == (0, first.stdout)
+    assert (swept / sweep_record.NAME).read_bytes() == stored
+    assert json.loads(command("analyze", "swept", "--json").stdout) == json.loads(stored)
+    assert not (swept / "verdict.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("run", "code"),
+    [
+        (healthy(), ExitCode.PASS),
+        (faulty((Hit(1, 6),), gives_up=True), ExitCode.FAIL),
+        (healthy().drop("fault.confirmed"), ExitCode.UNKNOWN),
+    ],
+    ids=["survived", "cannot resume", "not seen"],
+)
+def test_a_sweep_that_is_judged_again_exits_with_what_its_files_tell(command, swept, run, code):
+    """Not with what the last record says, which is written anew."""
+    live(swept, "ranks-0", run)
+    (swept / CRASHES).write_bytes(msgspec.json.encode([crash()]))
+    (swept / sweep_record.NAME).write_text("{}")
+    assert command("analyze", "swept").exit_code == code
+    assert json.loads((swept / sweep_record.NAME).read_bytes())["exit_code"] == code
+
+
+@pytest.mark.parametrize("text", ["recovers(within=60)", "zzz()"])
+def test_of_a_sweep_nothing_else_can_be_expected(command, swept, text):
+    before = sorted(swept.iterdir())
+    result = command("analyze", "swept", "--expect", text)
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
+    assert result.stderr == f"aftershock: --expect {text}: swept is a sweep, of which nothing else can be expected\n"
+    assert sorted(swept.iterdir()) == before
+
+
+DAMAGES = {
+    "no record": (lambda sweep: (sweep / RECORD).unlink(), "swept holds no scenario.json: it is no run directory"),
+    "a torn record": (lambda sweep: (sweep / RECORD).write_text("{"), "swept/scenario.json cannot be read"),
+    "no history": (lambda sweep: (sweep / HISTORY).unlink(), "swept holds no history.jsonl: it is no run directory"),
+    "torn crashes": (lambda sweep: (sweep / CRASHES).write_text("[{"), "swept/crashes.json cannot be read"),
+    "foreign crashes": (lambda sweep: (sweep / CRASHES).write_text("[{}]"), "swept/crashes.json cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_sweep_that_cannot_be_read_is_one_line_and_64(command, swept, name):
+    damage, message = DAMAGES[name]
+    damage(swept)
+    result = command("analyze", "swept")
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (ExitCode.USAGE, "", 1)
+    assert message in result.stderr
+    assert "name the directory of a sweep, such as one below runs/" in result.stderr
+
+
+@pytest.mark.parametrize("name", [CRASHES, UNDISTURBED, sweep_record.NAME])
+def test_any_trace_of_a_sweep_makes_it_one(place, name):
+    assert not sweep_record.is_sweep(place)
+    (place / name).mkdir()
+    assert sweep_record.is_sweep(place)
+
+
+def test_a_run_and_what_is_nothing_are_no_sweep(place):
+    assert not sweep_record.is_sweep(healthy().write(place / "run", store=False))
+    (place / "file").touch()
+    assert not any(sweep_record.is_sweep(Path(name)) for name in ("file", "nosuch", "nosuch/nosuch"))

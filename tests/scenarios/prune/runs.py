@@ -54,6 +54,13 @@ class Out:
             (folder / "verdict.json").write_text(json.dumps({"exit_code": code, "verdict": "-"}))
         return folder
 
+    def sweep(self, code: int | None = PASS):
+        """A sweep that ended with that code; None for one that was never judged."""
+        folder = self.run("sweep-checkpoint", None)
+        if code is not None:
+            (folder / "sweep.json").write_text(json.dumps({"exit_code": code, "crashes": []}))
+        return folder
+
     def suite(self, *codes: int, name="kill-every-phase", asked=0, code=None):
         """A suite whose members ended with these codes; ``code``: its own, by default the greatest of theirs."""
         folder = self.folder / self.name(name)

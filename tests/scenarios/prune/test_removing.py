@@ -20,6 +20,7 @@ from scenarios import prune as pruning
 from scenarios.cli import cli
 from scenarios.prune import Action, prune, size_of
 from scenarios.suite import Member, SuiteRecord
+from scenarios.sweep_record import SweepRecord
 from tests.docs.pages import bare, page, section, tables
 from tests.scenarios.prune.runs import FAILURES, MIB, PASS, Out, names, reason_for
 
@@ -212,6 +213,7 @@ def fields(record):
     ("read", "whole"),
     [
         (pruning.RunOutcome, Summary),
+        (pruning.RunOutcome, SweepRecord),
         (pruning.SuiteOutcome, SuiteRecord),
         (pruning.MemberOutcome, Member),
     ],

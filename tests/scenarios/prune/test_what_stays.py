@@ -67,6 +67,41 @@ def test_a_run_whose_verdict_cannot_be_read_stays(out, text):
     assert reason_for(prune(out.folder, 0), damaged) == (Action.KEPT, "its verdict.json cannot be read")
 
 
+# Sweeps
+
+
+def test_of_sweeps_the_newest_that_passed_stay(out):
+    old, new, run = out.sweep(), out.sweep(), out.run()
+    done = prune(out.folder, 1)
+    assert out.left() == names(new, run)
+    assert reason_for(done, old) == (Action.REMOVED, "passed, older than the newest 1")
+
+
+@pytest.mark.parametrize("code", FAILURES)
+def test_a_sweep_that_did_not_pass_stays(out, code):
+    failed = out.sweep(code)
+    assert reason_for(prune(out.folder, 0), failed) == (Action.KEPT, f"did not pass: exit code {code}")
+
+
+@pytest.mark.parametrize(("code", "action"), [(1, Action.KEPT), (PASS, Action.REMOVED)])
+def test_a_sweep_is_judged_by_its_own_record_whatever_else_lies_there(out, code, action):
+    sweep = out.sweep(code)
+    (sweep / "verdict.json").write_text(json.dumps({"exit_code": PASS if code else 1}))
+    assert reason_for(prune(out.folder, 0), sweep)[0] == action
+
+
+def test_a_sweep_that_was_never_judged_stays(out):
+    cut = out.sweep(None)
+    assert reason_for(prune(out.folder, 0), cut) == (Action.KEPT, "no verdict.json: interrupted, or never judged")
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '{"exit_code": null}'])
+def test_a_sweep_whose_record_cannot_be_read_stays(out, text):
+    damaged = out.sweep()
+    (damaged / "sweep.json").write_text(text)
+    assert reason_for(prune(out.folder, 0), damaged) == (Action.KEPT, "its sweep.json cannot be read")
+
+
 # What is in place stays
 
 
