@@ -38,6 +38,9 @@ def main() -> int:
         shared, alone = run(out), run(out, "--no-share")
     print(told("shared", shared))
     print(told("each by itself", alone))
+    for member in (*shared["members"], *alone["members"]):
+        if member["verdict"] != "pass":
+            print(f"{member['scenario']} {member['verdict']}: {member['reason']}")
     saved = 1 - shared["wall_s"] / alone["wall_s"]
     same = [m["verdict"] for m in shared["members"]] == [m["verdict"] for m in alone["members"]]
     print(f"saved {saved:.0%} of the time; {'the same verdicts' if same else 'NOT the same verdicts'}")
