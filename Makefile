@@ -18,13 +18,13 @@ test: unit live  ## all that CI runs
 unit: $(READY)  ## about a minute and a half, no Ray cluster
 	$(BIN)/pytest -m "not live and not long" --timeout 60 --numprocesses 2
 
-live: $(READY)  ## real Ray, real training, about 20 minutes
+live: $(READY)  ## real Ray, real training, about 30 minutes
 	$(BIN)/pytest -m live --timeout 600 --durations 10
 
 long: $(READY)  ## what CI has no time for; results go to docs/long-results.md
 	$(BIN)/pytest -m long --timeout 3600
 
-mutants: $(READY)  ## every buggy trainer is caught by its check, every healthy one is green; about two hours
+mutants: $(READY)  ## every buggy trainer is caught by its check, every healthy one is green; about an hour and a half
 	$(BIN)/python -m tests.mutants
 
 lint: $(READY)
@@ -33,10 +33,12 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## what agent, verifying and judging cost; the same kill asked of Chaos Toolkit; needs b3sum
+bench: $(READY)  ## what agent, verifying and judging cost; others beside it; needs b3sum, strace
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/agent_overhead.py
 	$(BIN)/python benchmarks/against_chaostoolkit.py
+	$(BIN)/python benchmarks/against_ckptchaos.py
+	$(BIN)/python benchmarks/suite_sharing.py
 	$(BIN)/python benchmarks/verify_throughput.py
 	$(BIN)/python benchmarks/analyze_scale.py
 

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -85,10 +85,8 @@ def found(work: Path, ranks: int) -> list[Point]:
     points = []
     for rank, log in logs.items():
         calls = [call for call in strace.below(strace.calls(log), folder) if call.writes]
-        for call, nth, words, left in choose(calls):
-            points.append(
-                Point(rank, call.name, os.path.relpath(call.path, folder), nth, words.replace(f"{folder}/", ""), left)
-            )
+        inside = [replace(call, path=os.path.relpath(call.path, folder)) for call in calls]
+        points += [Point(rank, call.name, call.path, nth, words, left) for call, nth, words, left in choose(inside)]
     return points
 
 
