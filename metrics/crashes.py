@@ -62,10 +62,14 @@ def aftermath(
         )
     resumed = after.resumed
     told = Aftermath(fate=Fate.CLEAN, seen="", step=step, resumed=resumed, lost_steps=max(0, step - resumed))
-    if unknown := _untold(after, control):
-        return msgspec.structs.replace(told, fate=Fate.UNKNOWN, seen=unknown)
-    if wrong := _wrong(after, control):
+    if len(control) != 1:
+        seen = f"the undisturbed run had {len(control)} attempts, so there is nothing to compare with"
+        return msgspec.structs.replace(told, fate=Fate.UNKNOWN, seen=seen)
+    saved = next((parts for (_, step), parts in saved_parts(control).items() if step == resumed), None)
+    if wrong := _wrong(after, saved, control[0]):
         return msgspec.structs.replace(told, fate=Fate.SILENTLY_WRONG, seen=wrong)
+    if unknown := _untold(after, saved, control[0]):
+        return msgspec.structs.replace(told, fate=Fate.UNKNOWN, seen=unknown)
     if resumed < committed:
         seen = f"step {committed} had been committed, and the job went on from {resumed}"
         return msgspec.structs.replace(told, fate=Fate.LOST_MORE, seen=seen)
@@ -74,42 +78,47 @@ def aftermath(
     return msgspec.structs.replace(told, fate=Fate.LOST_WORK if resumed < step else Fate.CLEAN, seen=seen)
 
 
-def _untold(after: Attempt, control: list[Attempt]) -> str:
-    """Why nothing can be said of the attempt, as a sentence; empty when all that is needed was told."""
-    if len(control) != 1:
-        return f"the undisturbed run had {len(control)} attempts, so there is nothing to compare with"
-    if lacking := sorted(_steps(after).keys() - _steps(control[0]).keys()):
+def _wrong(after: Attempt, saved: Parts | None, control: Attempt) -> str:
+    """How the attempt differs from the undisturbed run in what both tell, as a sentence; empty when it does not."""
+    if len(set(after.resume_steps.values())) > 1:
+        return f"ranks went on from different steps: {after.resume_steps}"
+    if after.resumed and saved is not None and (odd := _odd_pieces(after, saved)):
+        return f"restored at step {after.resumed}, {len(odd)} pieces differ, first {odd[0]}"
+    right = _steps(control)
+    for place, found in sorted(_steps(after).items()):
+        if right.get(place, found) != found:
+            return f"step {place[0]} of rank {place[1]} is {found}, undisturbed {right[place]}"
+    return ""
+
+
+def _odd_pieces(after: Attempt, saved: Parts) -> list[str]:
+    """The restored pieces that are not as saved; and, where every rank told, those restored nowhere."""
+    restored: Parts = {}
+    for event in _restored(after):
+        merge(restored, event.data["parts"])
+    odd = differing(restored, saved)
+    return odd if _all_told(after) else [piece for piece in odd if piece in restored]
+
+
+def _untold(after: Attempt, saved: Parts | None, control: Attempt) -> str:
+    """Why not all of the attempt can be judged, as a sentence; empty when all that is needed was told."""
+    if lacking := sorted(_steps(after).keys() - _steps(control).keys()):
         return f"the undisturbed run has no step {lacking[0][0]} of rank {lacking[0][1]}"
-    if not after.resumed:
-        return ""
-    told = {event.rank for event in after.states if event.data["name"] == "restored"}
-    if len(told) < after.world_size:
-        return f"{len(told)} of {after.world_size} ranks told what they had restored"
-    if not any(step == after.resumed for _, step in saved_parts(control)):
+    if after.resumed and not _all_told(after):
+        ranks = len({event.rank for event in _restored(after)})
+        return f"{ranks} of {after.world_size} ranks told what they had restored"
+    if after.resumed and saved is None:
         return f"the undisturbed run saved nothing at step {after.resumed}"
     return ""
 
 
-def _wrong(after: Attempt, control: list[Attempt]) -> str:
-    """How the attempt differs from the undisturbed run, as a sentence; empty when it does not."""
-    if len(set(after.resume_steps.values())) > 1:
-        return f"ranks went on from different steps: {after.resume_steps}"
-    if after.resumed:
-        restored: Parts = {}
-        for event in after.states:
-            if event.data["name"] == "restored":
-                merge(restored, event.data["parts"])
-        saved = next(parts for (_, step), parts in saved_parts(control).items() if step == after.resumed)
-        if odd := differing(restored, saved):
-            return f"restored at step {after.resumed}, {len(odd)} pieces differ, first {odd[0]}"
-    return _other_step(after, _steps(control[0]))
+def _restored(attempt: Attempt) -> list[Event]:
+    return [event for event in attempt.states if event.data["name"] == "restored"]
 
 
-def _other_step(after: Attempt, right: dict[tuple[int, int], tuple[object, ...]]) -> str:
-    for place, found in sorted(_steps(after).items()):
-        if right[place] != found:
-            return f"step {place[0]} of rank {place[1]} is {found}, undisturbed {right[place]}"
-    return ""
+def _all_told(attempt: Attempt) -> bool:
+    """Whether every rank told what it had restored."""
+    return len({event.rank for event in _restored(attempt)}) >= attempt.world_size
 
 
 def _steps(attempt: Attempt) -> dict[tuple[int, int], tuple[object, ...]]:

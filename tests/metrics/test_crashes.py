@@ -278,3 +278,12 @@ def test_every_fate_is_reached_by_these_tests_and_two_of_them_are_good() -> None
     }
     assert reached == set(Fate)
     assert set(GOOD) == {Fate.CLEAN, Fate.LOST_WORK}
+
+
+def test_a_definite_deviation_counts_although_something_else_is_not_told() -> None:
+    wrong = healthy().change("step.end", {"rank": 0, "step": 9}, loss=9.9)
+    for run in (
+        wrong.change("step.end", {"rank": 1, "step": 12}, step=13),
+        wrong.drop("state", name="restored", rank=1),
+    ):
+        assert fate(run).fate is Fate.SILENTLY_WRONG
