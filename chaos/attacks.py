@@ -72,7 +72,7 @@ class Attacks:
 
     def __call__(self, event: Event) -> None:
         """Remember who the workers and the controller are; begin what is due."""
-        if event.kind == "controller.start":
+        if event.kind == "controller.start" and "start" in event.data:
             self._controller = Identity(event.pid, int(event.data["start"]))
         elif event.kind == "worker.start":
             self._workers[event.pid] = Identity(event.pid, int(event.data["start"]))

@@ -5,8 +5,13 @@ Every scenario of the library by itself runs in the long tier.
 
 from __future__ import annotations
 
+import shutil
+
+import pytest
+
 from chaos.exits import ExitCode
 from chaos.faults.async_exception import AsyncException
+from chaos.faults.crash_in_call import CrashControllerInCall, CrashInCall
 from chaos.faults.delay import Delay
 from chaos.faults.exit import Exit
 from chaos.faults.freeze import Freeze
@@ -18,9 +23,12 @@ from chaos.faults.missing_report import MissingReport
 from chaos.faults.segfault import Segfault
 from chaos.faults.skip_collective import SkipCollective
 from chaos.faults.straggler import Straggler
+from chaos.history import History
 from chaos.schedule import Arming
 from chaos.targets import Rank
 from chaos.triggers import at_step, before_step, in_phase, on_attempt
+from metrics.attempts import attempts_of
+from metrics.checkpoints.registry import FILE as SNAPSHOT
 from metrics.expectations import HEALTHY, UNDISTURBED, beats_defaults, fails, names, restarts
 from metrics.recovery import recoveries
 from metrics.verdict import Case
@@ -73,6 +81,25 @@ def test_a_job_survives_a_kill_in_the_phases_of_its_life(bench: Bench) -> None:
     found = recoveries(case)
     assert [len(recovery.fired) for recovery in found] == [1, 1, 2, 1, 1]
     assert all(sum(p.end_ns - p.begin_ns for p in r.phases) == round(r.total_s * 1e9) for r in found if not r.missing)
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_crash_hits_the_very_call_that_it_names(bench: Bench) -> None:
+    """A rank dies before its metadata are renamed, the job comes back; then its controller dies before its record."""
+    request = bench.scenario(
+        Arming(CrashInCall(call="rename", file=".metadata.tmp"), in_phase("save") & at_step(8), ZERO),
+        Arming(CrashControllerInCall(file=SNAPSHOT), in_phase("report") & at_step(8) & on_attempt(1), ZERO),
+    )
+    directory = bench.train(request, "calls", recovers=False)
+    history = History.load(directory)
+    assert [event.data["evidence"] for event in history.select("fault.confirmed")] == [
+        "killed on entering rename 1 on .metadata.tmp",
+        f"killed on entering openat 1 on {SNAPSHOT}",
+    ]
+    assert [attempt.resumed for attempt in attempts_of(history)] == [0, 4]
+    assert history.select("workload.exit")[0].data["code"] == 1
+    (experiment,) = (directory / "storage").glob(f"*/{SNAPSHOT}")
+    assert len(list(experiment.parent.glob("checkpoint_*/.metadata"))) == 2, "of step 4, and the one never recorded"
 
 
 def test_a_hang_of_every_kind_is_confirmed_and_over_soon(bench: Bench) -> None:
