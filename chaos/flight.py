@@ -21,7 +21,6 @@ class _Entry(msgspec.Struct):
 
     profiling_name: str
     time_created_ns: int
-    collective_seq_id: int
     input_sizes: list[list[int]] = []
 
 

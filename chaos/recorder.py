@@ -10,6 +10,7 @@ from pathlib import Path
 from chaos import strace
 from chaos.cluster.local import LocalCluster
 from chaos.history import Event
+from chaos.process import Identity
 
 CONTROLLER = "controller"
 ENDS_S = 10.0
@@ -26,12 +27,14 @@ class Recorder:
     def __call__(self, event: Event) -> None:
         """Trace who has started."""
         if event.kind == "controller.start":
-            self._trace(event.pid, CONTROLLER)
+            self._trace(event, CONTROLLER)
         elif event.kind == "worker.start" and event.attempt == 0:
-            self._trace(event.pid, f"rank{event.rank}")
+            self._trace(event, f"rank{event.rank}")
 
-    def _trace(self, pid: int, name: str) -> None:
-        self._tracers.append(self.cluster.tool([*strace.record(self.log(name)), "-p", str(pid)]))
+    def _trace(self, start: Event, name: str) -> None:
+        """Trace the process of a start, unless it is gone: its pid may be another's by now."""
+        if Identity(start.pid, int(start.data["start"])).alive():
+            self._tracers.append(self.cluster.tool([*strace.record(self.log(name)), "-p", str(start.pid)]))
 
     def log(self, name: str) -> Path:
         """The file of a process: ``controller``, or ``rank0`` and so on."""

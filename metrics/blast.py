@@ -24,12 +24,30 @@ def check(case: Case) -> Finding:
         return Finding(CHECK, Verdict.UNKNOWN, expected, "no fault fired")
     if case.history.first("residue.checked") is None:
         return Finding(CHECK, Verdict.UNKNOWN, expected, "nobody watched the processes to their end")
+    if why := _untold(case):
+        return Finding(CHECK, Verdict.UNKNOWN, expected, why)
     hurt = [_told(event) for attempt in case.attempts for event in _hurt(case, attempt, fired)]
     hurt += [f"node {name} died, and no fault had hit it" for name in _dead_nodes(case, fired)]
     watched = sum(len(attempt.starts) for attempt in case.attempts)
     seen = "; ".join(hurt) or f"{watched} training processes, none hurt but where faults hit"
     evidence = {"hurt": hurt} if hurt else {}
     return Finding(CHECK, Verdict.FAIL if hurt else Verdict.PASS, expected, seen, evidence=evidence)
+
+
+def _untold(case: Case) -> str:
+    """What of the processes cannot be told apart from a group taken down; empty when all can."""
+    if not any(attempt.starts for attempt in case.attempts):
+        return "no training process was seen"
+    open_ended = [a.number for a in case.attempts if a.exits and _taken_down_ns(case, a) is None]
+    return f"when the group of attempt {open_ended[0]} was taken down is not known" if open_ended else ""
+
+
+def _taken_down_ns(case: Case, attempt: Attempt) -> int | None:
+    """When the controller began to end the processes of an attempt; None where no event tells."""
+    shutdowns = case.history.select("attempt.shutdown", attempt=attempt.number)
+    changes = case.history.select("controller.state", attempt=attempt.number)
+    ends = [*shutdowns, *(change for change in changes if change.data["to"] in TAKEN_DOWN)]
+    return min((event.wall_ns for event in ends), default=None)
 
 
 def _dead_nodes(case: Case, fired: list[Event]) -> list[str]:
@@ -45,9 +63,7 @@ def _hurt(case: Case, attempt: Attempt, fired: list[Event]) -> list[Event]:
     hit = {event.rank for event in mine}
     lost = {attempt.starts[e.rank].node for e in mine if _hits_node(e) and e.rank in attempt.starts}
     hit |= {rank for rank, start in attempt.starts.items() if start.node in lost}
-    changes = [*case.history.select("attempt.shutdown"), *case.history.select("controller.state")]
-    mine = [event for event in changes if event.attempt == attempt.number]
-    border = min((e.wall_ns for e in mine if e.kind == "attempt.shutdown" or e.data["to"] in TAKEN_DOWN), default=0)
+    border = _taken_down_ns(case, attempt) or 0
     return [end for rank, end in sorted(attempt.exits.items()) if rank not in hit and end.wall_ns < border]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from chaos.flight import BEFORE, PRESENT
 from chaos.history import Event
 from metrics.recovery import incidents
 from metrics.verdict import Case, Finding, Verdict, per_case
@@ -37,9 +38,9 @@ class Hang:
         Empty where not every rank tells them, or where none or all have gone astray.
         """
         told = {rank: stand.get("collectives") for rank, stand in self.ranks.items()}
-        if not all(one and one["step before"] for one in told.values()):
+        if not all(one and one[BEFORE] for one in told.values()):
             return set()
-        astray = {rank for rank, one in told.items() if one and one["now"] != one["step before"][: len(one["now"])]}
+        astray = {rank for rank, one in told.items() if one and one[PRESENT] != one[BEFORE][: len(one[PRESENT])]}
         return astray if len(astray) < len(told) else set()
 
     @property

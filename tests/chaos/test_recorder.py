@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from chaos import recorder as recording
 from chaos import strace
+from chaos.process import Identity
 from chaos.recorder import CONTROLLER, Recorder
 from tests.chaos.machines import why_untraceable
 
@@ -33,27 +35,42 @@ def commands(machines, monkeypatch):
     return asked
 
 
+@pytest.fixture
+def start(event, spawn):
+    """Say that a process has started, which is there; its event."""
+
+    def say(kind, **where):
+        who = Identity.of(spawn().pid)
+        return event(kind, pid=who.pid, data={"start": who.start}, **where)
+
+    return say
+
+
 def test_the_controller_and_the_workers_of_the_first_attempt_are_traced_each_into_a_file(
-    machines, commands, event, tmp_path
+    machines, commands, start, event, tmp_path
 ):
     recorder = Recorder(machines, tmp_path)
-    recorder(event("controller.start", pid=10))
-    recorder(event("worker.start", pid=11, attempt=0, rank=0))
-    recorder(event("worker.start", pid=12, attempt=0, rank=1))
-    recorder(event("worker.start", pid=13, attempt=1, rank=0))
-    recorder(event("step.end", pid=14, attempt=0, rank=0))
+    traced = [start("controller.start"), *(start("worker.start", attempt=0, rank=rank) for rank in (0, 1))]
+    for one in (*traced, start("worker.start", attempt=1, rank=0), event("step.end", pid=14, attempt=0, rank=0)):
+        recorder(one)
     recorder.close()
     assert commands == [
-        [*strace.record(tmp_path / "controller.strace"), "-p", "10"],
-        [*strace.record(tmp_path / "rank0.strace"), "-p", "11"],
-        [*strace.record(tmp_path / "rank1.strace"), "-p", "12"],
+        [*strace.record(tmp_path / f"{name}.strace"), "-p", str(one.pid)]
+        for name, one in zip(("controller", "rank0", "rank1"), traced, strict=True)
     ]
     assert recorder.log(CONTROLLER) == tmp_path / "controller.strace"
 
 
-def test_a_tracer_whose_process_goes_on_is_ended(machines, commands, event, tmp_path):
+def test_a_process_that_is_gone_is_not_traced_although_its_pid_is_another_s_now(machines, commands, start, tmp_path):
+    recorder, told = Recorder(machines, tmp_path), start("controller.start")
+    recorder(msgspec.structs.replace(told, data={"start": told.data["start"] - 1}))
+    recorder.close()
+    assert commands == []
+
+
+def test_a_tracer_whose_process_goes_on_is_ended(machines, commands, start, tmp_path):
     recorder = Recorder(machines, tmp_path)
-    recorder(event("controller.start", pid=10))
+    recorder(start("controller.start"))
     recorder.close()
     assert [tracer.poll() is None for tracer in recorder._tracers] == [False]
 
@@ -67,7 +84,8 @@ def test_what_a_traced_process_did_is_whole_once_the_recorder_is_closed(machines
         pytest.skip(why)
     recorder, made = Recorder(machines, tmp_path), tmp_path / "made"
     child = subprocess.Popen([sys.executable, "-S", "-c", WRITES, str(made)], stdin=subprocess.PIPE)
-    recorder(event("worker.start", pid=child.pid, attempt=0, rank=0))
+    who = Identity.of(child.pid)
+    recorder(event("worker.start", pid=who.pid, attempt=0, rank=0, data={"start": who.start}))
     while not strace.traces(recorder._tracers[0].pid, child.pid):
         assert recorder._tracers[0].poll() is None
     child.communicate(b"\n")

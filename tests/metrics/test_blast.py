@@ -87,6 +87,11 @@ def test_a_fault_on_a_process_spares_its_node() -> None:
     [
         (healthy(kills=()), "no fault fired"),
         (KILLED.drop("residue.checked"), "nobody watched the processes to their end"),
+        (KILLED.drop("worker.start"), "no training process was seen"),
+        (
+            KILLED.drop("attempt.shutdown", attempt=0).drop("controller.state", attempt=0),
+            "when the group of attempt 0 was taken down is not known",
+        ),
     ],
 )
 def test_what_nobody_saw_is_unknown(run: Run, words: str) -> None:
