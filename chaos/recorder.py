@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +42,4 @@ class Recorder:
     def close(self) -> None:
         """The traced processes have ended, or go on untraced; their notes are whole."""
         for tracer in self._tracers:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                tracer.wait(ENDS_S)
-            tracer.terminate()
-            tracer.communicate()
+            strace.end(tracer, ENDS_S)

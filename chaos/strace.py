@@ -6,9 +6,11 @@ that are not one's children. This module is imported inside training processes: 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
+import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ CALLS = (
 
 FIRST_SEEN = ("-f", "-y", "-qq", "-s", "0")
 """All threads; paths beside descriptors; no remarks; no data."""
+
+ASKED, ASKED_S = 20, 0.5
 
 _LINE = re.compile(r"^(?P<thread>\d+) +(?P<name>\w+)\((?P<arguments>.*)$")
 _KILLED = re.compile(r"^(?P<thread>\d+) +\+\+\+ killed by SIGKILL \+\+\+$")
@@ -69,6 +73,22 @@ def traces(tracer: int, pid: int) -> bool:
     except OSError:
         return False
     return bool(states) and all(f"TracerPid:\t{tracer}\n" in state for state in states)
+
+
+def end(tracer: subprocess.Popen[bytes], itself_s: float = 0.0) -> None:
+    """End a tracer, which lets its processes go on; first it has that long to end by itself, with its last note.
+
+    A SIGTERM that comes right before strace begins to wait is seen only after the next one, so it is sent until the
+    tracer is gone; SIGKILL in the end, at which the kernel lets the processes go.
+    """
+    for wait_s in (itself_s, *[ASKED_S] * ASKED):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            tracer.wait(wait_s)
+            break
+        tracer.terminate()
+    else:
+        tracer.kill()
+    tracer.communicate()
 
 
 def calls(log: Path) -> list[Call]:

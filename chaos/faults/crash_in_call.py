@@ -104,11 +104,7 @@ def tracing(scene: Scene, aimed: Identity, command: list[str]) -> Iterator[subpr
     try:
         yield tracer
     finally:
-        if not aimed.alive():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                tracer.wait(FLUSHED_S)
-        tracer.terminate()
-        tracer.communicate()
+        strace.end(tracer, 0.0 if aimed.alive() else FLUSHED_S)
 
 
 def attached(tracer: subprocess.Popen[bytes], aimed: Identity) -> Iterator[float]:

@@ -25,8 +25,8 @@ def why_untraceable() -> str:
         while tracer.poll() is None and not strace.traces(tracer.pid, sleeper.pid):
             time.sleep(0.001)
         refused = tracer.poll() is not None
-        tracer.terminate()
-        said = tracer.communicate()[1].decode().strip()
+        said = (tracer.stderr.read() if refused and tracer.stderr else b"").decode().strip()
+        strace.end(tracer)
         return f"no process may be traced here: {said}" if refused else ""
     except FileNotFoundError:
         return "strace is not installed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -295,3 +296,34 @@ def test_a_process_that_is_gone_is_traced_by_nobody() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     assert not strace.traces(os.getpid(), gone.pid)
+
+
+# Ending a tracer
+
+DEAF = "import os, signal, time; handler = lambda *_: heard.append(0) or (len(heard) < {ends} or os._exit(0)); heard = []; "
+DEAF += "signal.signal(signal.SIGTERM, handler); print(flush=True); [time.sleep(0.01) for _ in range(6000)]"
+
+
+@pytest.mark.parametrize(("ends", "code"), [(1, 0), (3, 0), (10**6, -9)])
+def test_a_tracer_that_misses_a_signal_is_told_again_and_killed_in_the_end(
+    ends: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strace, "ASKED_S", 0.05)
+    deaf = subprocess.Popen([sys.executable, "-S", "-c", DEAF.format(ends=ends)], stdout=subprocess.PIPE)
+    assert deaf.stdout is not None
+    deaf.stdout.readline()
+    strace.end(deaf)
+    assert deaf.returncode == code
+
+
+@pytest.mark.usefixtures("traceable")
+def test_a_tracer_ended_at_any_time_of_its_start_lets_the_process_go_on(
+    trained: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    for taken in range(40):
+        tracer = subprocess.Popen([*strace.record(tmp_path / "log"), "-p", str(trained.pid)])
+        time.sleep(taken * 0.0005)
+        strace.end(tracer)
+        assert not strace.traces(tracer.pid, trained.pid)
+    assert trained.poll() is None
+    assert "S" in Path(f"/proc/{trained.pid}/stat").read_text().rpartition(")")[2].split()[0]
