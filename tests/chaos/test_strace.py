@@ -300,8 +300,8 @@ def test_a_process_that_is_gone_is_traced_by_nobody() -> None:
 
 # Ending a tracer
 
-DEAF = "import os, signal, time; heard = []; handler = lambda *_: heard.append(0) or len(heard) < {ends} or os._exit(0); "
-DEAF += "signal.signal(signal.SIGTERM, handler); print(flush=True); [time.sleep(0.01) for _ in range(6000)]"
+DEAF = "import os, signal, time; heard = []; handler = lambda *_: heard.append(0) or len(heard) < {ends} or os._exit(0)"
+DEAF += "; signal.signal(signal.SIGTERM, handler); print(flush=True); [time.sleep(0.01) for _ in range(6000)]"
 
 
 @pytest.mark.parametrize(("ends", "code"), [(1, 0), (3, 0), (10**6, -9)])
