@@ -65,8 +65,11 @@ Examples:
   aftershock verify /copy/step_9000 --against step_9000.json
 """
 
+LATER: dict[str, str] = {}
+"""Commands in modules of their own: the attribute of that name there is the command."""
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+@click.group(cls=Group, later=LATER, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="aftershock")
 def cli() -> None:
     """Break a distributed training job on purpose, and prove with numbers that it came back whole."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import traceback
 from typing import Any
@@ -13,7 +14,24 @@ from chaos.targets import NoTarget
 
 
 class Group(click.Group):
-    """Commands whose mistakes of the user's are one line and exit code 64."""
+    """Commands whose mistakes of the user's are one line and exit code 64.
+
+    ``later``: commands by name that lie in modules of their own, each imported when it is asked for.
+    """
+
+    def __init__(self, *args: Any, later: dict[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.later = later or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands, sorted."""
+        return sorted({*super().list_commands(ctx), *self.later})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name: the attribute of that name in its module."""
+        if cmd_name in self.later and cmd_name not in self.commands:
+            self.add_command(getattr(importlib.import_module(self.later[cmd_name]), cmd_name))
+        return super().get_command(ctx, cmd_name)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command and exit with its code."""
