@@ -15,13 +15,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+from chaos import kinds
 
 SCHEMA = 1
 NAME = "history.jsonl"
 EVENTS = "events"
+
+
+Few = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
+"""Attempts and ranks; a line that tells of more is damaged."""
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
@@ -36,10 +42,10 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     mono_ns: int
     node: str
     pid: int
-    attempt: int | None = None
-    rank: int | None = None
-    world_size: int | None = None
-    step: int | None = None
+    attempt: Few | None = None
+    rank: Few | None = None
+    world_size: Few | None = None
+    step: Annotated[int, msgspec.Meta(ge=0)] | None = None
     data: dict[str, Any] = {}
 
     @property
@@ -54,10 +60,10 @@ class StoredStep(Event, frozen=True, omit_defaults=True, kw_only=True, gc=False)
     ``data`` is decoded each time that it is asked for.
     """
 
-    @property
-    def data(self) -> dict[str, Any]:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def data(self) -> dict[str, Any]:
         """What the kind adds."""
-        return _DATA.decode(Event.data.__get__(self))  # type: ignore[attr-defined, no-any-return]
+        return _DATA.decode(Event.data.__get__(self))  # type: ignore[attr-defined]
 
 
 class _Line(Event, frozen=True, omit_defaults=True, kw_only=True, gc=False):
@@ -144,11 +150,14 @@ def _read(files: Iterable[Path]) -> tuple[list[Event], int]:
 def _stored(line: bytes, words: dict[Any, Any]) -> Event:
     """The event of a line, its words and its pid being the same objects as those of all others before it."""
     read = _LINES.decode(line)
-    whole = {field: getattr(read, field) for field in _SHORT}
+    whole: dict[str, Any] = {field: getattr(read, field) for field in _SHORT}
     for field in ("kind", "node", "pid"):
         whole[field] = words.setdefault(whole[field], whole[field])
-    data = _DATA.decode(read.data)
-    return StoredStep(**whole, data=bytes(read.data)) if read.kind == "step.end" else Event(**whole, data=data)
+    kinds.check(read.kind, read.data)
+    if read.kind == "step.end":
+        whole["data"] = bytes(read.data)
+        return StoredStep(**whole)
+    return Event(**whole, data=_DATA.decode(read.data))
 
 
 _SHORT = [field for field in Event.__struct_fields__ if field != "data"]

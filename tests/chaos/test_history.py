@@ -34,7 +34,9 @@ def test_what_is_written_is_read(tmp_path, event):
     told = []
     writer = HistoryWriter(tmp_path, [told.append])
     first = writer.emit("run.start", data={"schema": 1})
-    second = writer.emit("step.end", attempt=0, rank=1, world_size=2, step=3, data={"samples": [[0, 7]], "loss": 0.1})
+    second = writer.emit(
+        "step.end", attempt=0, rank=1, world_size=2, step=3, data={"loss": 0.1, "lr": 1e-3, "samples": [[0, 7]]}
+    )
     writer.close()
     assert [fields(e) for e in History.load(tmp_path)] == [fields(first), fields(second)]
     assert told == [first, second]
@@ -93,7 +95,7 @@ def test_an_event_gathered_from_its_process_is_there_once(directory):
 
 
 def test_a_step_is_one_event_however_its_process_and_the_harness_spell_its_numbers(directory, event):
-    step = event("step.end", rank=0, step=1, data={"lr": 1e-05, "samples": [[0, 7]]})
+    step = event("step.end", rank=0, step=1, data={"loss": None, "lr": 1e-05, "samples": [[0, 7]]})
     (directory / NAME).write_bytes(encoded(step))
     (directory / EVENTS / "1.jsonl").write_bytes(encoded(step).replace(b":1e-5", b": 0.00001"))
     (read,) = History.load(directory)
