@@ -2,11 +2,11 @@
 
     .venv/bin/python benchmarks/trend_scale.py [--runs 10000] [--keep FOLDER]
 
-Writes nightly suites of 40 scenarios in a temporary folder, each run with a verdict of about 9 KiB as real ones have,
-and lets ``aftershock trend`` read them in a process of its own, as a table and as a page. Printed are the seconds, those
-of the processor, and the peak of the resident memory. Exit code 1 when the processor takes 5 s or more, or the memory
-500 MiB or more. It has one thread, so on an idle machine the seconds are those of the processor, once the files are in
-the page cache.
+Writes nightly suites of 40 scenarios in a temporary folder, each run with a verdict of about 7 KiB, as many real ones
+have, and lets ``aftershock trend`` read them in a process of its own: as a gate, a page and JSON. Printed are the
+seconds, those of the processor, and the peak of the resident memory. Exit code 1 when the processor takes 5 s or more,
+or the memory 500 MiB or more. It has one thread, so on an idle machine the seconds are those of the processor, once the
+files are in the page cache.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.nights import noise, stamp, store, summary
 
+ROOT = Path(__file__).resolve().parents[1]
 SECONDS, MEMORY_MIB = 5.0, 500.0
 SCENARIOS = 40
 
@@ -50,7 +50,8 @@ def measure(*arguments: str) -> tuple[float, float, float]:
     begin = time.perf_counter()
     process = subprocess.Popen([sys.executable, str(ROOT / "aftershock.py"), *arguments], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
-    assert os.waitstatus_to_exitcode(status) in (0, 1), f"aftershock {' '.join(arguments)} ended with {os.waitstatus_to_exitcode(status)}"
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, 1), f"aftershock {' '.join(arguments)} ended with {code}"
     return time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 

@@ -56,9 +56,9 @@ LOOKS = {20: 0.0135, 30: 0.0145, 45: 0.0155, 60: 0.0165, 90: 0.017}
 
 @dataclass(frozen=True)
 class Look:
-    """What one night's window says. ``ratio``: it against its baseline; ``chance``: of a ratio as high without a change.
+    """What one night's window says.
 
-    ``runs``: the length of the baseline.
+    ``ratio``: it against its baseline; ``chance``: of a ratio as high without a change; ``runs``: in the baseline.
     """
 
     ratio: float
@@ -78,7 +78,10 @@ def limit(runs: int, series: int = 1) -> float:
 
 
 def look(logs: Sequence[float]) -> Look | None:
-    """What the latest window of a series says; None while there are too few runs. ``logs``: of the recoveries, by age."""
+    """What the latest window of a series says; None while there are too few runs.
+
+    ``logs``: logarithms of the recoveries, by age.
+    """
     import numpy as np
 
     if len(logs) < LEAST:

@@ -68,7 +68,7 @@ class Stored(Generic[R]):
 
     @property
     def began(self) -> str:
-        """When the run began, such as ``2026-11-30 07:02``: by the directory's name, else by its history, else empty."""
+        """When the run began, as ``2026-11-30 07:02:14``: by the directory's name, else its history, else empty."""
         if named := STAMP.fullmatch(self.directory.name):
             return f"{datetime.strptime(named[1], '%Y%m%d-%H%M%S'):%Y-%m-%d %H:%M:%S}"
         return _first_event(self.directory)

@@ -36,7 +36,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--a", "more_a", multiple=True, metavar="DIR", type=PATH, help="A run or folder of side A; may repeat.")
 @click.option("--b", "more_b", multiple=True, metavar="DIR", type=PATH, help="A run or folder of side B; may repeat.")
 @click.option("--all", "everything", is_flag=True, help="Show every quantity, also of many scenarios.")
-@click.option("--fail-on-regression", is_flag=True, help="Exit with 1 when B is worse: a verdict, or a slower recovery.")
+@click.option("--fail-on-regression", is_flag=True, help="Exit with 1 when B is worse: a verdict or a recovery.")
 @click.option("--strict", is_flag=True, help="With that gate: too few runs to tell are unknown, exit code 2.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def compare(
@@ -183,7 +183,8 @@ def _table(first: str, words: tuple[str, ...], numbers: tuple[str, ...], title: 
 def _cells(found: Difference) -> tuple[str, ...]:
     """Both medians, the change, its interval, and what that says."""
     digits = 0 if not found.unit and all(value == int(value) for value in (*found.a, *found.b)) else 2
-    interval = "-" if found.low is None else f"{found.low:+.{digits}f} to {found.high:+.{digits}f}"
+    told = found.low is not None and found.trend != "same"
+    interval = f"{found.low:+.{digits}f} to {found.high:+.{digits}f}" if told else "-"
     style = STYLES.get(found.trend)
     word = f"[{style}]{found.trend}[/]" if style else f"[dim]{found.trend}[/]"
     unit = f" {found.unit}" if found.unit else ""

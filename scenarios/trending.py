@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import click
@@ -102,26 +103,29 @@ def show(found: Trend, console: Console) -> None:
     table.add_column("latest", no_wrap=True)
     table.add_column("state", ratio=1)
     for one in found.series:
-        median = "-" if one.median_s is None else f"{one.median_s:.1f} s"
+        usual = "-" if one.median_s is None else f"{one.median_s:.1f} s"
         change = "-" if one.change is None else f"{one.change:+.0%}"
         passed = f"{one.passed} of {one.runs}"
-        table.add_row(one.name, passed, median, change, sparkline(one.points[-SPARKS:]), state(one))
+        table.add_row(one.name, passed, usual, change, sparkline(one.points[-SPARKS:]), state(one))
     console.print(table)
     for line in sentences(found):
         console.print(line, highlight=False, markup=False)
 
 
 def sparkline(points: Sequence[Point]) -> Text:
-    """Recoveries as bars, from the least to the most of them; red where a run did not pass, a dot without a recovery."""
+    """Recoveries as bars; red where a run did not pass, a dot where it had no recovery.
+
+    They reach from the least recovery to the most, or to twice their median, so that an outlier hides nothing.
+    """
     from rich.text import Text
 
     times = [point.recovery_s for point in points if point.recovery_s is not None]
-    low, high = min(times, default=0.0), max(times, default=0.0)
+    low, high = (min(times), min(max(times), 2 * median(times))) if times else (0.0, 0.0)
     line = Text()
     for point in points:
         bar = "·"
         if point.recovery_s is not None:
-            share = (point.recovery_s - low) / (high - low) if high > low else 0.0
+            share = (min(point.recovery_s, high) - low) / (high - low) if high > low else 0.0
             bar = BARS[round(share * (len(BARS) - 1))]
         line.append(bar, style="" if point.verdict == "pass" else "red")
     return line
@@ -136,7 +140,7 @@ def state(one: Series) -> Text:
         words.append((f"slower since {one.slower_since[:10]}", "bold red"))
     match one.health.name:
         case "FLAKY":
-            words.append((f"flaky: {one.failed} of the latest {one.recent} did not pass", "yellow"))
+            words.append((f"flaky: {one.failed} of {one.recent} did not pass", "yellow"))
         case "BROKEN" | "MENDED":
             words.append((f"{one.health} since {one.health_since[:10]}", "red" if one.health.name == "BROKEN" else ""))
         case "NEVER":
@@ -146,12 +150,12 @@ def state(one: Series) -> Text:
 
 def sentences(found: Trend) -> list[str]:
     """How much was looked at, what was left out, and what the gate says."""
-    from metrics.regression import LEAST
+    from metrics.regression import LEAST, WINDOW
 
     lines = [f"{found.runs} runs of {len(found.series)} scenarios below {found.folder}", *found.left_out]
     if found.together and found.together.change is not None:
         pool = found.together
-        lines.append(f"all scenarios together: {pool.change:+.0%} in the latest nights, of {pool.nights}")
+        lines.append(f"all scenarios together, the latest {WINDOW} of {pool.nights} nights: {pool.change:+.0%}")
     if found.regressed:
         lines.append(f"slower than before: {'; '.join(found.regressed)}")
     elif found.watched:

@@ -36,7 +36,9 @@ def noise(random: np.random.Generator, histories: int, nights: int) -> np.ndarra
     return lognormal + np.log(OUTLIER) * (random.random((histories, nights)) < OUTLIERS)
 
 
-def summary(scenario: str = "kill-worker", seconds: float | None = 20.0, verdict: str = "pass", **changes: Any) -> Summary:
+def summary(
+    scenario: str = "kill-worker", seconds: float | None = 20.0, verdict: str = "pass", **changes: Any
+) -> Summary:
     """A run whose recovery took so long, in nine equal phases; None for one that has no recovery."""
     failed = {} if verdict == "pass" else {"lost-steps": verdict}
     values: dict[str, Any] = dict(

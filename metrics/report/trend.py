@@ -1,7 +1,7 @@
 """The page of ``aftershock trend --html``: one chart for each scenario, drawn as SVG in the page itself.
 
-No script and nothing from elsewhere: it opens offline and under any content policy, a screen reader is told each chart in
-a sentence and each run in a table, and it takes some kilobytes for each scenario where a charting library takes megabytes.
+No script and nothing from elsewhere: it opens offline and under any content policy, a screen reader is told each chart
+in a sentence and each run in a table, and a scenario takes some kilobytes where a charting library takes megabytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Chart:
-    """The chart of one series: its runs from left to right; ``line`` joins the recoveries; ``top_s`` is its upper edge."""
+    """The chart of one series, its runs from left to right. ``line``: through the recoveries; ``top_s``: upper edge."""
 
     series: Series
     dots: Sequence[Dot]

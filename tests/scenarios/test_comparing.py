@@ -46,7 +46,9 @@ def test_one_run_each_permits_no_judgement_and_says_so(command, place, strict, c
     told = flat(result.stdout)
     assert result.exit_code == code
     assert "recovery 20.00 s 40.00 s +20.00 (+100%) - untold" in told
-    assert "untold: 1 against 1 runs cannot say how much runs differ by chance, so no change above is proof of one" in told
+    assert (
+        "untold: 1 against 1 runs cannot say how much runs differ by chance, so no change above is proof of one" in told
+    )
 
 
 def test_a_worse_verdict_needs_no_repeats(command, place):
