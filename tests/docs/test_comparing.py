@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from metrics import compare, intervals, regression, trend
+from metrics.report.trend import SHOWN
 from metrics.stored import DEPTH
 from scenarios.trending import SPARKS
 from tests.docs.pages import bare, page, quoted, section, tables
@@ -79,6 +80,7 @@ def test_the_fewest_runs_without_and_with_an_interval_are_told() -> None:
         f"the latest {trend.RECENT} runs",
         f"from {trend.LEAST_CHANGE} recoveries on",
         f"recoveries of the latest {SPARKS} runs",
+        f"A chart shows the latest {SHOWN} runs",
         f"where there are {'three' if trend.LEAST_TOGETHER == 3 else trend.LEAST_TOGETHER} or more",
         f"{'three' if DEPTH == 3 else DEPTH} levels down",
     ],
