@@ -9,6 +9,7 @@ The windows of following nights overlap, so an alarm usually stands for several 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,7 @@ def limit(runs: int, series: int = 1) -> float:
     """How rare a window must be, with so many runs in its baseline; between two lengths that were simulated, a mean."""
     import numpy as np
 
-    return float(np.interp(runs, list(LOOKS), list(LOOKS.values()))) / series**SHARING
+    return float(np.interp(runs, list(LOOKS), list(LOOKS.values()))) / math.pow(series, SHARING)
 
 
 def look(logs: Sequence[float]) -> Look | None:

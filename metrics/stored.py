@@ -69,9 +69,7 @@ class Stored(Generic[R]):
     @property
     def began(self) -> str:
         """When the run began, as ``2026-11-30 07:02:14``: by the directory's name, else its history, else empty."""
-        if named := STAMP.fullmatch(self.directory.name):
-            return f"{datetime.strptime(named[1], '%Y%m%d-%H%M%S'):%Y-%m-%d %H:%M:%S}"
-        return _first_event(self.directory)
+        return _stamped(self.directory.name) or _first_event(self.directory)
 
 
 @dataclass(frozen=True)
@@ -161,6 +159,15 @@ def _folders(parent: Path) -> list[Path]:
     with os.scandir(parent) as entries:
         names = [e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
     return [parent / name for name in sorted(names)]
+
+
+def _stamped(name: str) -> str:
+    """The time in the name that a run directory was given; empty where it has another name."""
+    named = STAMP.fullmatch(name)
+    try:
+        return f"{datetime.strptime(named[1], '%Y%m%d-%H%M%S'):%Y-%m-%d %H:%M:%S}" if named else ""
+    except ValueError:
+        return ""
 
 
 def _first_event(directory: Path) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from metrics.compare import Comparison, Difference, Report
     from metrics.summary import Summary
@@ -154,13 +155,15 @@ def _overview(scenarios: Iterable[Comparison]) -> Table:
     for one in scenarios:
         found = one.difference("recovery")
         cells = [Text(counted(one.verdict_a)), Text(counted(one.verdict_b))]
-        table.add_row(one.scenario, *cells, *(_cells(found) if found else ("-",) * 4))
+        table.add_row(Text(one.scenario), *cells, *(_cells(found) if found else ("-",) * 4))
     return table
 
 
 def _quantities(one: Comparison) -> Table:
     """One row a quantity; what is zero on both sides is left out."""
-    title = f"{one.scenario}: {len(one.a)} {_runs(one.a)} in A, {len(one.b)} in B"
+    from rich.text import Text
+
+    title = Text(f"{one.scenario}: {len(one.a)} {_runs(one.a)} in A, {len(one.b)} in B", style="bold")
     table = _table("", (), ("A", "B", "change", "interval"), title)
     for found in one.differences:
         if any((*found.a, *found.b)):
@@ -168,10 +171,10 @@ def _quantities(one: Comparison) -> Table:
     return table
 
 
-def _table(first: str, words: tuple[str, ...], numbers: tuple[str, ...], title: str | None = None) -> Table:
+def _table(first: str, words: tuple[str, ...], numbers: tuple[str, ...], title: Text | None = None) -> Table:
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in (first, *words):
         table.add_column(column, no_wrap=True)
     for column in numbers:

@@ -93,6 +93,7 @@ def _write_page(found: Trend, file: Path) -> None:
 def show(found: Trend, console: Console) -> None:
     """Print one row for each series, and what the gate says."""
     from rich.table import Table
+    from rich.text import Text
 
     from scenarios.view import WIDTH
 
@@ -106,7 +107,7 @@ def show(found: Trend, console: Console) -> None:
         usual = "-" if one.median_s is None else f"{one.median_s:.1f} s"
         change = "-" if one.change is None else f"{one.change:+.0%}"
         passed = f"{one.passed} of {one.runs}"
-        table.add_row(one.name, passed, usual, change, sparkline(one.points[-SPARKS:]), state(one))
+        table.add_row(Text(one.name), passed, usual, change, sparkline(one.points[-SPARKS:]), state(one))
     console.print(table)
     for line in sentences(found):
         console.print(line, highlight=False, markup=False)

@@ -1,7 +1,7 @@
 """The page of ``aftershock trend --html``: one chart for each scenario, drawn as SVG in the page itself.
 
-No script and nothing from elsewhere: it opens offline and where scripts are forbidden, a screen reader is told each chart
-in a sentence and each run in a table, and a scenario takes some kilobytes where a charting library takes megabytes.
+No script and nothing from elsewhere: it opens offline and where scripts are forbidden, a screen reader is told each
+chart in a sentence and each run in a table, and a scenario takes kilobytes where a plotting library takes megabytes.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metrics.intervals import EXACT, LEVEL, _counts, _cut, estimate, shift
@@ -68,6 +68,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     assert np.mean(hits) > LEVEL - 0.02
 
 
+@settings(max_examples=25)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=6), st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=6))
 def test_exchanging_the_sides_turns_the_sign(a: list[float], b: list[float]) -> None:
     there, back = shift(a, b), shift(b, a)

@@ -21,13 +21,13 @@ def series(*parts: tuple[int, float], seed: int = 0) -> list[float]:
 
 
 def test_fewer_than_one_false_alarm_is_raised_in_a_hundred_nights() -> None:
-    begun, standing = false_alarms(np.random.default_rng(1), 500, BASELINE)
+    begun, standing = false_alarms(np.random.default_rng(1), 400, BASELINE)
     assert 0.005 < begun < 0.01
     assert begun < standing < 0.02
 
 
 def test_nine_of_ten_changes_of_a_quarter_are_seen_within_five_nights_of_the_first_slow_one() -> None:
-    power = seen_by(np.random.default_rng(2), 3000, BASELINE, 1.25)
+    power = seen_by(np.random.default_rng(2), 2000, BASELINE, 1.25)
     assert power[5] > 0.90
     assert power[4] > 0.85
     assert power[0] < 0.1  # one slow night proves little
@@ -38,7 +38,7 @@ def test_half_as_slow_again_is_seen_by_the_fifth_run_with_the_shortest_baseline(
 
 
 def test_many_scenarios_share_the_rate_of_false_alarms() -> None:
-    begun, _ = false_alarms(np.random.default_rng(4), 1000, BASELINE, series=20)
+    begun, _ = false_alarms(np.random.default_rng(4), 500, BASELINE, series=20)
     assert 20 * begun < 0.015
 
 

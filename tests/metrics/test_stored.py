@@ -51,6 +51,11 @@ def test_the_time_of_a_run_is_that_in_its_name_else_that_of_its_first_event(tmp_
     assert found.began.startswith("2026-01-01 ") or found.began.startswith("2025-12-31 ")  # local time
 
 
+def test_a_name_with_an_impossible_time_tells_none(tmp_path: Path) -> None:
+    store(tmp_path, 0, summary()).rename(tmp_path / "20269999-990000-kill-worker-00000000")
+    assert survey(tmp_path, Night).runs[0].began == ""
+
+
 @pytest.mark.parametrize("text", ["", '{"wall_ns": "x"}\n', "[]\n", '{"wall_ns": 1e300}\n'])
 def test_a_history_that_tells_no_time_gives_none(tmp_path: Path, text: str) -> None:
     run = store(tmp_path, 3, summary()).rename(tmp_path / "renamed")

@@ -75,6 +75,12 @@ def test_several_scenarios_are_one_row_each_and_all_in_full_where_asked(command,
     assert max(map(len, result.stdout.splitlines())) <= 100
 
 
+def test_names_are_told_as_they_are_whatever_they_look_like(command, place):
+    a, b = (store(place, night, summary("kill[red]-[bold]")) for night in (0, 1))
+    assert "kill[red]-[bold]: 1 run in A, 1 in B" in command("compare", str(a), str(b)).stdout
+    assert "kill[red]-[bold]  2 of 2" in command("trend", ".").stdout
+
+
 def test_a_scenario_that_vanished_is_a_regression(command, place):
     store(place / "a", 0, summary("hang-frozen"))
     for side in ("a", "b"):
