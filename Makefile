@@ -33,7 +33,7 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## what agent, verifying and judging cost; others beside it; needs b3sum, strace
+bench: $(READY)  ## what agent, verifying, judging and trends cost; others beside it; needs b3sum, strace
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/agent_overhead.py
 	$(BIN)/python benchmarks/against_chaostoolkit.py
@@ -41,6 +41,8 @@ bench: $(READY)  ## what agent, verifying and judging cost; others beside it; ne
 	$(BIN)/python benchmarks/suite_sharing.py
 	$(BIN)/python benchmarks/verify_throughput.py
 	$(BIN)/python benchmarks/analyze_scale.py
+	$(BIN)/python benchmarks/trend_power.py
+	$(BIN)/python benchmarks/trend_scale.py
 
 clean:
 	rm -rf .venv runs out

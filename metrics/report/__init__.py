@@ -11,7 +11,7 @@ from metrics.goodput import BUCKETS
 from metrics.recovery import PHASES
 from metrics.summary import Summary
 
-_ENVIRONMENT = jinja2.Environment(
+ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
 
@@ -20,5 +20,5 @@ def write(summary: Summary, path: Path) -> None:
     """Render the report of a run."""
     known = all_faults()
     faults = [known[name] for name in sorted({injection.fault for injection in summary.injections} & known.keys())]
-    page = _ENVIRONMENT.get_template("report.html.j2").render(s=summary, meaning=PHASES, buckets=BUCKETS, faults=faults)
+    page = ENVIRONMENT.get_template("report.html.j2").render(s=summary, meaning=PHASES, buckets=BUCKETS, faults=faults)
     path.write_text(page, encoding="utf-8")

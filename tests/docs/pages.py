@@ -8,7 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
+
 from metrics.expectations import TERMS, Expectation
+from scenarios.cli import cli
 from scenarios.request import Options, Request, resolve
 from scenarios.scenario import Scenario, Suite, all_scenarios
 
@@ -66,6 +69,13 @@ def docstrings_of(file: str, name: str) -> dict[str, str]:
         for member, text in itertools.pairwise(body)
         if isinstance(member, ast.Assign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
     }  # fmt: skip
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command by its name, also those that are imported when they are asked for."""
+    context = click.Context(cli)
+    found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {name: command for name, command in found.items() if command}
 
 
 def scenarios() -> dict[str, Scenario]:

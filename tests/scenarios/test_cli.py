@@ -183,7 +183,9 @@ def raising(error):
 # Help
 
 
-@pytest.mark.parametrize("arguments", ["--help", "-h", *(f"{name} --help" for name in cli.commands), "heal -h"])
+@pytest.mark.parametrize(
+    "arguments", ["--help", "-h", *(f"{name} --help" for name in cli.list_commands(None)), "heal -h"]
+)
 def test_help_is_no_mistake(command, arguments):
     result = command(*arguments.split())
     assert (result.exit_code, result.stderr) == (0, "")
