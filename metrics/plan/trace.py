@@ -20,7 +20,7 @@ from pathlib import Path
 from metrics.plan.quantities import HOUR_S, YEAR_S, PlanError
 
 GAP = 20.0
-"""An interval that is so many times the mean: a record of random failures has one in half a thousand million."""
+"""An interval that is so many times the mean: of random intervals one in 500 million is so long."""
 
 
 @dataclass(frozen=True)
