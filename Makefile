@@ -41,6 +41,7 @@ bench: $(READY)  ## what agent, verifying and judging cost; others beside it; ne
 	$(BIN)/python benchmarks/suite_sharing.py
 	$(BIN)/python benchmarks/verify_throughput.py
 	$(BIN)/python benchmarks/analyze_scale.py
+	$(BIN)/python benchmarks/simulator.py
 
 clean:
 	rm -rf .venv runs out

@@ -3,7 +3,7 @@
 Between two failures nothing has to be simulated: how many checkpoints fit, what was kept and what was lost follow from
 the length alone. So the cost grows with the number of failures, not with that of machines, steps or checkpoints.
 
-One round: time to the next failure (restore, work, checkpoints, lost work) -> downtime -> machines to repair -> wait for
+One round: time to the next failure (restore, work, checkpoints, lost work) -> downtime, machines to repair -> wait for
 capacity -> restart with the machines there are. A failure in the downtime hits nobody, as in the closed forms.
 """
 
@@ -186,12 +186,14 @@ class _Replicas:
         if system.burst.probability:
             self.following = failed & (self.random.random(len(failed)) < system.burst.probability)
 
-    def _wait(self, failed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def _wait(self, failed: NDArray[np.bool_]) -> NDArray[np.int32]:
         """Wait where too few machines are left; how many are away afterwards."""
         away, bearable = self.repairs.away(self.now), self.system.fleet - self.system.smallest
-        if (short := failed & (away > bearable)).any():
-            self._pass("waiting", self.repairs.wait(self.now, short, bearable))
-            away = self.repairs.away(self.now)
+        (rows,) = np.nonzero(failed & (away > bearable))
+        if len(rows):
+            length = np.zeros(len(failed))
+            length[rows], away[rows] = self.repairs.wait(rows, self.now[rows], bearable)
+            self._pass("waiting", length)
         return away
 
     def _down(self, failed: NDArray[np.bool_]) -> Seconds | float:
@@ -257,20 +259,17 @@ class _Repairs:
         self.next = slots + 1
         return slots
 
-    def away(self, now: Seconds) -> NDArray[np.int64]:
+    def away(self, now: Seconds) -> NDArray[np.int32]:
         """How many machines of each replica are away."""
-        found: NDArray[np.int64] = np.where(self.back > now, self.many, np.int32(0)).sum(axis=0)
+        found: NDArray[np.int32] = np.einsum("sr,sr->r", self.back > now, self.many)
         return found
 
-    def wait(self, now: Seconds, short: NDArray[np.bool_], bearable: int) -> Seconds:
-        """Seconds until at most so many are away, for those where more are; 0 for the others."""
-        found = np.zeros(len(now))
-        (rows,) = np.nonzero(short)
-        order = np.argsort(self.back[:, rows], axis=0)
-        back = np.take_along_axis(self.back[:, rows], order, axis=0)
-        many = np.take_along_axis(self.many[:, rows], order, axis=0)
-        away = np.where(back > now[rows], many, 0)
+    def wait(self, rows: NDArray[np.intp], now: Seconds, bearable: int) -> tuple[Seconds, NDArray[np.int32]]:
+        """Seconds until at most so many are away, in replicas where more are; and how many are away then."""
+        back = self.back[:, rows]
+        order = np.argsort(back, axis=0)
+        back = np.take_along_axis(back, order, axis=0)
+        away = np.take_along_axis(self.many[:, rows], order, axis=0) * (back > now)
         left = away.sum(axis=0) - np.cumsum(away, axis=0)
-        first = (left <= bearable).argmax(axis=0)
-        found[rows] = np.take_along_axis(back, first[None], axis=0)[0] - now[rows]
-        return found
+        first = (left <= bearable).argmax(axis=0), np.arange(len(rows))
+        return back[first] - now, left[first]

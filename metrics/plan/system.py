@@ -9,6 +9,9 @@ from metrics.plan.hazard import Burst, Hazard, Replay
 from metrics.plan.quantities import DAY_S, YEAR_S, PlanError, require, require_positive
 
 
+AT_ONCE, A_DAY = Constant(0.0), Constant(DAY_S)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """One kind of failure.
@@ -19,9 +22,9 @@ class Kind:
 
     name: str = "machine"
     share: float = 1.0
-    detect: Distribution = Constant(0.0)
+    detect: Distribution = AT_ONCE
     machines: int = 0
-    repair: Distribution = Constant(DAY_S)
+    repair: Distribution = A_DAY
 
     def __post_init__(self) -> None:
         require_positive(f"share of {self.name}", self.share, 1, "a share of all failures")
@@ -43,8 +46,8 @@ class System:
     checkpoint_s: float
     period_s: float
     horizon_s: float
-    restart: Distribution = Constant(0.0)
-    restore: Distribution = Constant(0.0)
+    restart: Distribution = AT_ONCE
+    restore: Distribution = AT_ONCE
     kinds: tuple[Kind, ...] = (Kind(),)
     spares: int = 0
     least: int | None = None

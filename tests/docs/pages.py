@@ -8,7 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
+
 from metrics.expectations import TERMS, Expectation
+from scenarios.cli import cli
 from scenarios.request import Options, Request, resolve
 from scenarios.scenario import Scenario, Suite, all_scenarios
 
@@ -83,6 +86,12 @@ def requested(scenario: Scenario) -> Request:
 def quoted(cell: str) -> list[str]:
     """The words in backticks of a cell; none for a dash."""
     return QUOTED.findall(cell)
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command, also those that lie in modules of their own."""
+    context = click.Context(cli)
+    return {name: found for name in cli.list_commands(context) if (found := cli.get_command(context, name))}
 
 
 def words() -> dict[str, Expectation]:

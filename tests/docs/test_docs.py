@@ -37,7 +37,6 @@ from metrics.summary import (
 )
 from metrics.verdict import Record
 from scenarios import suite
-from scenarios.cli import cli
 from scenarios.execute import TTL_MARGIN_S, record
 from scenarios.request import SHARED
 from scenarios.scenario import Scenario, Shape, Suite, all_scenarios
@@ -48,6 +47,7 @@ from tests.docs.pages import (
     ROOT,
     bare,
     blocks,
+    commands,
     docstrings_of,
     page,
     quoted,
@@ -117,7 +117,7 @@ def test_the_meaning_of_each_exit_code_is_the_one_in_the_source() -> None:
 
 def test_every_command_but_run_has_its_exit_code_told() -> None:
     told = " ".join(row["command"] for row in tables(page("exit-codes.md"), "command"))
-    assert [name for name in cli.commands if f"`aftershock {name}" not in told] == []
+    assert [name for name in commands() if f"`aftershock {name}" not in told] == []
 
 
 # Events
@@ -397,7 +397,7 @@ def test_the_readme_leads_to_every_page() -> None:
 def test_every_command_that_a_page_shows_exists(name: str) -> None:
     shown = re.findall(r"^aftershock (\w+)(?: ([\w-]+))?(.*)$|`aftershock (\w+)", page(name), re.M)
     for command, argument, options, inline in shown:
-        assert (command or inline) in cli.commands
-        known = {option for p in cli.commands[command or inline].params for option in (*p.opts, *p.secondary_opts)}
+        assert (command or inline) in commands()
+        known = {option for p in commands()[command or inline].params for option in (*p.opts, *p.secondary_opts)}
         assert set(re.findall(r"(?<= )--[a-z-]+", options.split("#")[0])) <= known
         assert command != "run" or argument in all_scenarios()

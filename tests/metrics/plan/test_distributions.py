@@ -38,7 +38,7 @@ def test_a_number_is_a_constant_duration():
     assert parse("constant(3)") == Constant(3)
 
 
-@pytest.mark.parametrize("text", ["", "fast", "normal(3, 4)", "exponential()", "exponential(1, 2)", "lognormal(3)", "3("])
+@pytest.mark.parametrize("text", ["", "fast", "normal(3, 4)", "exponential()", "constant(1, 2)", "lognormal(3)", "3("])
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(PlanError, match=r"is no duration: write 600, exponential\(600\)"):
         parse(text)

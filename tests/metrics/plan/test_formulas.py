@@ -190,7 +190,7 @@ def test_a_cost_of_a_wrong_sign_or_unit_is_named(change, message):
 def test_a_job_that_fails_faster_than_it_recovers_makes_no_progress():
     slow = Costs(**{**vars(LLAMA3), "mtbf_s": 600})
     for formula in (rfo_s, left_s):
-        with pytest.raises(PlanError, match="makes no progress: it fails every 600 s, and .* take 900 s"):
+        with pytest.raises(PlanError, match=r"makes no progress: it fails every 600 s, and .* take 900 s"):
             formula(slow)
 
 
