@@ -33,7 +33,7 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## what agent, verifying and judging cost; others beside it; needs b3sum, strace
+bench: $(READY)  ## what agent, verifying, judging and simulating cost; others beside it; needs b3sum, strace
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/agent_overhead.py
 	$(BIN)/python benchmarks/against_chaostoolkit.py

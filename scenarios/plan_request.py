@@ -209,7 +209,7 @@ def _mtbf(asked: Asked, trace: Trace | None) -> Input:
         return Input(job_mtbf_s(asked.gpus, asked.failure_rate, asked.gpus_per_machine), "from the given rate")
     found = preset(asked.mtbf_preset or ASSUMED_PRESET)
     source = found.source if asked.mtbf_preset else f"assumed: {found.source}"
-    return Input(job_mtbf_s(asked.gpus, found.per_machine_day, asked.gpus_per_machine), source)
+    return Input(job_mtbf_s(asked.gpus, found.per_machine_day), source)  # its machines have eight GPUs
 
 
 def _simulated(
@@ -255,8 +255,8 @@ def _hazard(asked: Asked, fleet: Fleet, trace: Trace | None) -> Hazard:
     if not asked.infant:
         return Steady(fleet.mtbf.seconds)
     told = _values("--infant", asked.infant, {"times": "infant", "days": "infant_s", "wear_days": "wear_s"})
-    days = {name: told[name] * DAY_S for name in ("infant_s", "wear_s") if name in told}
-    return Bathtub(mtbf_s=fleet.mtbf.seconds, until_s=fleet.horizon_s, **{**told, **days})
+    told |= {name: told[name] * DAY_S for name in ("infant_s", "wear_s") if name in told}
+    return Bathtub(mtbf_s=fleet.mtbf.seconds, until_s=fleet.horizon_s, **told)
 
 
 def _kinds(asked: Asked, fleet: Fleet) -> tuple[Kind, ...]:
@@ -318,5 +318,7 @@ def _setting(system: System, trace: Trace | None) -> list[str]:
     for kind in system.kinds:
         repair_h = kind.repair.mean_s / HOUR_S
         away = f"takes {kind.machines} to repair for {repair_h:g} h" if kind.machines else "none lost"
+        if trace:
+            away = f"takes the recorded machines to repair for {repair_h:g} h"
         told.append(f"{kind.name} ({kind.share:.0%} of the failures, noticed in {kind.detect.mean_s:g} s): {away}")
     return told

@@ -250,7 +250,7 @@ def _reserve(fleet: Fleet) -> Reserve:
 def _as_meta_sees_it(fleet: Fleet, best: Choice) -> Restarts:
     return Restarts(
         machines=fleet.machines,
-        per_machine_day=min(1.0, fleet.per_machine_day),
+        per_machine_day=fleet.per_machine_day,
         overhead_s=fleet.costs.recovery_s,
         interval_s=best.period_s - fleet.checkpoint.seconds,
         stall_s=fleet.checkpoint.seconds,

@@ -163,7 +163,7 @@ class Restarts:
 
     def __post_init__(self) -> None:
         require("machines", self.machines, 1, 1e7)
-        require("per_machine_day", self.per_machine_day, 0, 1, "failures of one machine in a day, such as 0.0065")
+        require("per_machine_day", self.per_machine_day, 0, DAY_S, "failures of one machine in a day, such as 0.0065")
         require_positive("interval_s", self.interval_s, YEAR_S, "between two checkpoints, in seconds")
         for name in ("overhead_s", "stall_s", "queue_s"):
             require(name, getattr(self, name), 0, LONGEST_S, "in seconds")

@@ -8,7 +8,6 @@ from metrics.plan.distributions import Constant, Distribution
 from metrics.plan.hazard import Burst, Hazard, Replay
 from metrics.plan.quantities import DAY_S, YEAR_S, PlanError, require, require_positive
 
-
 AT_ONCE, A_DAY = Constant(0.0), Constant(DAY_S)
 
 

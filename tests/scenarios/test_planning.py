@@ -64,6 +64,12 @@ def test_rates_and_times_between_failures_can_be_given(told):
     assert found.seconds == pytest.approx(6490, abs=5)
 
 
+def test_a_preset_is_of_machines_of_eight_gpus_whatever_ones_own_have(told):
+    four, eight = (told(*LLAMA3[1:], "--gpus-per-machine", count).fleet for count in ("4", "8"))
+    assert four.inputs["mtbf"] == eight.inputs["mtbf"]
+    assert (four.machines, four.per_machine_day) == (4096, pytest.approx(eight.per_machine_day / 2))
+
+
 def test_costs_are_given_and_may_vary(told):
     found = told(*LLAMA3[1:], "--checkpoint-s", "60", "--downtime-s", "lognormal(120, 0.5)").fleet.inputs
     assert (found["checkpoint"].seconds, found["checkpoint"].source) == (60, "given")
@@ -140,7 +146,9 @@ def test_a_trace_tells_the_rate_and_is_replayed(command, told, place):
     assert found.simulation.outcome.horizon_s == 700 * 3600
     assert found.simulation.outcome.failures == 39  # the last one ends the record
     assert "line 41: 583.0 hours without a failure" in found.warnings[0]
-    assert "the 40 recorded failures, the same in each replica" in command("plan", *options).stdout
+    text = flat(command("plan", *options).stdout)
+    assert "the 40 recorded failures, the same in each replica" in text
+    assert "takes the recorded machines to repair for 24 h" in text
 
 
 def test_a_small_job_is_warned(command):
