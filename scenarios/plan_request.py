@@ -160,7 +160,8 @@ def _costs(asked: Asked, measured: Measured | None, sizing: Sizing | None) -> di
         found["checkpoint"] = Cost(Constant(sizing.checkpoint_s), told)
     if measured:
         found["downtime"] = Cost(Empirical(tuple(measured.downtime_s)), measured.sentence)
-        found["restore"] = Cost(Empirical(tuple(measured.restore_s)), measured.sentence)
+        if measured.restore_s:
+            found["restore"] = Cost(Empirical(tuple(measured.restore_s)), measured.sentence)
         if measured.checkpoint_s:
             told = f"measured: mean of {measured.saves} saves by {measured.workers} workers"
             found["checkpoint"] = Cost(Constant(measured.checkpoint_s), told)

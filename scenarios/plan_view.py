@@ -80,7 +80,7 @@ def _inputs(fleet: FleetPlan, screen: Console) -> None:
 
 def _measured(measured: Measured, screen: Console) -> None:
     phases = ", ".join(f"{name} {seconds:.3f}" for name, seconds in measured.phases_s.items())
-    left = f"; {measured.partial} that were not whole are left out" if measured.partial else ""
+    left = f"; not whole, so left out: {measured.partial}" if measured.partial else ""
     _say(
         screen,
         "measured",

@@ -21,7 +21,7 @@ DOWN = tuple(name for name in PHASES if name not in ("restore", "replay"))
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """What was taken from a run.
 
-    ``downtime_s``, ``restore_s``: of each whole recovery; ``phases_s``: the median of each phase. ``saves``: stalls
+    ``downtime_s``: of each whole recovery; ``restore_s``: of those that loaded a checkpoint; ``phases_s``: the median of each phase. ``saves``: stalls
     of checkpoints that were seen; ``checkpoint_s``: their mean, None where there was none. ``partial``: recoveries
     that were left out since their end was never seen.
     """
@@ -61,7 +61,7 @@ def measure(directory: Path) -> Measured:
         scenario=summary.scenario,
         workers=summary.workers,
         downtime_s=[sum(phases.get(name, 0.0) for name in DOWN) for phases in seconds],
-        restore_s=[phases.get("restore", 0.0) for phases in seconds],
+        restore_s=[found for phases in seconds if (found := phases.get("restore", 0.0))],
         phases_s={name: statistics.median(phases.get(name, 0.0) for phases in seconds) for name in PHASES},
         saves=saves,
         checkpoint_s=stall_s / saves if saves and stall_s else None,

@@ -15,7 +15,7 @@ from chaos.workload import INSTALLATION
 from metrics.plan.presets import PRESETS
 from scenarios.plan_request import PlanRecord
 from scenarios.plan_view import duration
-from tests.metrics.plan.runs import write
+from tests.metrics.plan.runs import recovery, summary, write
 from tests.scenarios.test_cli import is_one_line
 
 LLAMA3 = ("plan", "--gpus", "16384", "--mtbf-preset", "llama3")
@@ -108,8 +108,10 @@ def test_a_run_is_measured_and_what_it_lacks_is_assumed(command, told, place):
 
 
 def test_what_a_run_lacks_is_assumed(told, place):
-    found = told(*LLAMA3[1:], "--from", str(write(place, saves=0))).fleet.inputs
-    assert (found["checkpoint"].seconds, found["checkpoint"].source) == (300, "assumed")
+    lacking = write(place, summary(recovery(restore=0.0)), saves=0)
+    found = told(*LLAMA3[1:], "--from", str(lacking)).fleet.inputs
+    assert [found[name].source for name in ("checkpoint", "restore")] == ["assumed", "assumed"]
+    assert found["downtime"].source.startswith("measured")
 
 
 def test_a_simulation_agrees_with_the_formula_and_says_its_error(command, told):

@@ -34,6 +34,11 @@ def test_each_recovery_counts_and_what_is_not_whole_is_left_out(tmp_path):
     assert (found.partial, found.sentence) == (1, "measured: mean of 2 recoveries of 2 workers")
 
 
+def test_a_recovery_that_loaded_nothing_tells_nothing_of_loading(tmp_path):
+    found = measure(write(tmp_path, summary(recovery(), recovery(restore=0.0))))
+    assert (len(found.downtime_s), found.restore_s) == (2, [0.595])
+
+
 def test_without_saves_or_without_a_history_no_stall_is_told(tmp_path):
     directory = write(tmp_path, saves=0)
     assert measure(directory).checkpoint_s is None
