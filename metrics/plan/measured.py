@@ -21,9 +21,9 @@ DOWN = tuple(name for name in PHASES if name not in ("restore", "replay"))
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """What was taken from a run.
 
-    ``downtime_s``: of each whole recovery; ``restore_s``: of those that loaded a checkpoint; ``phases_s``: the median of each phase. ``saves``: stalls
-    of checkpoints that were seen; ``checkpoint_s``: their mean, None where there was none. ``partial``: recoveries
-    that were left out since their end was never seen.
+    ``downtime_s``: of each whole recovery; ``restore_s``: of those that loaded a checkpoint; ``phases_s``: the median
+    of each phase. ``saves``: stalls of checkpoints that were seen; ``checkpoint_s``: their mean, None where there was
+    none. ``partial``: recoveries that were left out since their end was never seen.
     """
 
     run: str
