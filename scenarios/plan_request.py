@@ -159,9 +159,9 @@ def _costs(asked: Asked, measured: Measured | None, sizing: Sizing | None) -> di
         told = f"the model's {sizing.state_bytes / GB:,.0f} GB at {asked.storage_gb_s:g} GB/s, all stalled"
         found["checkpoint"] = Cost(Constant(sizing.checkpoint_s), told)
     if measured:
-        found["downtime"] = Cost(Empirical(tuple(measured.downtime_s)), measured.sentence)
+        found["downtime"] = Cost(Empirical(tuple(measured.downtime_s)), measured.told(measured.downtime_s))
         if measured.restore_s:
-            found["restore"] = Cost(Empirical(tuple(measured.restore_s)), measured.sentence)
+            found["restore"] = Cost(Empirical(tuple(measured.restore_s)), measured.told(measured.restore_s))
         if measured.checkpoint_s:
             told = f"measured: mean of {measured.saves} saves by {measured.workers} workers"
             found["checkpoint"] = Cost(Constant(measured.checkpoint_s), told)

@@ -36,10 +36,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_s: float | None
     partial: int
 
-    @property
-    def sentence(self) -> str:
-        """How many it was taken from."""
-        count = len(self.downtime_s)
+    def told(self, values: list[float]) -> str:
+        """From how many recoveries these values are."""
+        count = len(values)
         return f"measured: mean of {count} {'recovery' if count == 1 else 'recoveries'} of {self.workers} workers"
 
 

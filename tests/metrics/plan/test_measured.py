@@ -17,7 +17,7 @@ def test_downtime_ends_where_the_load_begins_and_replayed_steps_are_left_out(tmp
     assert found.restore_s == [0.595]
     assert found.phases_s == pytest.approx(PHASES_S)
     assert (found.scenario, found.workers, found.partial) == ("kill-worker", 2, 0)
-    assert found.sentence == "measured: mean of 1 recovery of 2 workers"
+    assert found.told(found.restore_s) == "measured: mean of 1 recovery of 2 workers"
 
 
 def test_the_stall_of_a_checkpoint_is_the_mean_over_all_saves(tmp_path):
@@ -31,7 +31,7 @@ def test_each_recovery_counts_and_what_is_not_whole_is_left_out(tmp_path):
     assert found.downtime_s == pytest.approx([DOWN_S, DOWN_S + 10])
     assert found.restore_s == [0.595, 1.595]
     assert found.phases_s["start"] == pytest.approx(13.776)
-    assert (found.partial, found.sentence) == (1, "measured: mean of 2 recoveries of 2 workers")
+    assert (found.partial, found.told(found.downtime_s)) == (1, "measured: mean of 2 recoveries of 2 workers")
 
 
 def test_a_recovery_that_loaded_nothing_tells_nothing_of_loading(tmp_path):
