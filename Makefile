@@ -33,7 +33,7 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## what agent, verifying, judging and trends cost; others beside it; needs b3sum, strace
+bench: $(READY)  ## what agent, verifying, judging, trends and simulating cost; others beside it; needs b3sum, strace
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/agent_overhead.py
 	$(BIN)/python benchmarks/against_chaostoolkit.py
@@ -43,6 +43,7 @@ bench: $(READY)  ## what agent, verifying, judging and trends cost; others besid
 	$(BIN)/python benchmarks/analyze_scale.py
 	$(BIN)/python benchmarks/trend_power.py
 	$(BIN)/python benchmarks/trend_scale.py
+	$(BIN)/python benchmarks/simulator.py
 
 clean:
 	rm -rf .venv runs out

@@ -65,7 +65,11 @@ Examples:
   aftershock verify /copy/step_9000 --against step_9000.json
 """
 
-LATER: dict[str, str] = {"compare": "scenarios.comparing", "trend": "scenarios.trending"}
+LATER: dict[str, str] = {
+    "compare": "scenarios.comparing",
+    "plan": "scenarios.planning",
+    "trend": "scenarios.trending",
+}
 """Commands in modules of their own: the attribute of that name there is the command."""
 
 
