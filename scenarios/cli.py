@@ -65,7 +65,7 @@ Examples:
   aftershock verify /copy/step_9000 --against step_9000.json
 """
 
-LATER: dict[str, str] = {}
+LATER: dict[str, str] = {"diff": "scenarios.differing"}
 """Commands in modules of their own: the attribute of that name there is the command."""
 
 
