@@ -10,13 +10,14 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from metrics.checkpoints.archive import BadArchive
 from metrics.checkpoints.arrays import apart, raw
 from metrics.checkpoints.dcp import METADATA, BadCheckpoint
 from metrics.checkpoints.folders import files_of, opened_file
 from metrics.checkpoints.forms import File, content, form_of, values
-from metrics.checkpoints.pickled import Unreadable
+from metrics.checkpoints.pickled import TooMuch, Unreadable
 from metrics.checkpoints.sharded import shards, tree_of
 from metrics.checkpoints.trees import Found, Words, compare, printable
 from metrics.checkpoints.values import Gap
@@ -98,16 +99,19 @@ class _Pair:
         theirs, accounted = tree_of(self.control / place), shards(self.control / place)
         try:
             ours, accounted = tree_of(self.mine / place), accounted | shards(self.mine / place)
-            compare(self.found, "" if place == PurePosixPath() else printable(str(place)), ours, theirs)
         except BadCheckpoint as error:
-            if not str(error).startswith(str(self.mine)):
-                raise
-            self.found.add(Gap(printable(name), False, math.inf, str(error)))
-        except Unreadable as error:
-            raise BadCheckpoint(f"{self.control / place} cannot be compared: {error}") from error
+            self._gap(printable(name), str(error))
+        else:
+            self._trees(place, ours, theirs)
         for file in (str(place / file) for file in accounted):
             self.ours.pop(file, None)
             self.theirs.pop(file, None)
+
+    def _trees(self, place: PurePosixPath, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+        try:
+            compare(self.found, "" if place == PurePosixPath() else printable(str(place)), ours, theirs)
+        except Unreadable as error:
+            raise BadCheckpoint(f"{self.control / place} cannot be compared: {error}") from error
 
     def _file(self, name: str, told: str) -> None:
         with ExitStack() as stack:
@@ -115,7 +119,7 @@ class _Pair:
             try:
                 ours = stack.enter_context(opened_file(self.mine, name, self.ours[name]))
             except BadCheckpoint as error:
-                self.found.add(Gap(printable(name), False, math.inf, str(error)))
+                self._gap(printable(name), str(error))
                 return
             try:
                 if not _equal(ours, theirs):
@@ -124,31 +128,49 @@ class _Pair:
                 raise BadCheckpoint(f"{name} cannot be read to its end: {error}") from error
 
     def _differing(self, name: str, told: str, ours: File, theirs: File) -> None:
-        """Compare two files whose bytes differ by what they hold; as bytes where that cannot be read."""
+        """Compare two files whose bytes differ by what they hold; as bytes where neither can be read or one is too large.
+
+        One that is broken is a difference; in the control, it leaves nothing to compare with.
+        """
         forms = form_of(ours), form_of(theirs)
-        if forms[0] != forms[1] and all(forms) and not {*forms} & {"zip"}:
-            why = f"{forms[0]}, {self.found.words.other} {forms[1]}"
-            self.found.add(Gap(name, False, math.inf, why))
+        if forms[0] != forms[1] and all(forms) and "zip" not in forms:
+            self._gap(name, f"{forms[0]}, {self.found.words.other} {forms[1]}")
             return
-        known, side = len(self.found.gaps), self.found.words.mine
+        read = _read(ours, forms[0] or forms[1]), _read(theirs, forms[1] or forms[0])
+        match read:
+            case (TooMuch() as error, _) | (_, TooMuch() as error) | (Unreadable() as error, Unreadable()):
+                self._bytes(name, told, ours, theirs, str(error))
+            case _, Unreadable() as error:
+                raise BadCheckpoint(f"{self.theirs[theirs.name]} cannot be read: {error}")
+            case Unreadable() as error, _:
+                self._gap(name, f"cannot be read: {error}")
+            case _:
+                self._values(name, told, ours, theirs, read)
+
+    def _values(self, name: str, told: str, ours: File, theirs: File, read: tuple[Any, Any]) -> None:
+        known = len(self.found.gaps), len(self.found.passed)
         try:
-            mine = values(ours, forms[0])
-            side = self.found.words.control
-            compare(self.found, told, mine, values(theirs, forms[1]), name)
-        except (Unreadable, BadArchive, OSError) as error:
-            del self.found.gaps[known:]
-            self.found.as_bytes.append(f"{name} of {side}: {error}")
+            compare(self.found, told, *read, name)
+        except Unreadable as error:
+            del self.found.gaps[known[0] :], self.found.passed[known[1] :]
             self._bytes(name, told, ours, theirs, str(error))
 
     def _bytes(self, name: str, told: str, ours: File, theirs: File, why: str) -> None:
-        """Compare two files as bytes. An archive whose other side is none is told by why it cannot be read."""
-        mine, control = content(ours), content(theirs)
-        if type(mine) is type(control):
-            compare(self.found, told, mine, control, name)
-        elif type(control) is dict:
-            self.found.add(Gap(name, False, math.inf, f"cannot be read: {why}"))
-        else:
-            raise BadCheckpoint(f"{self.theirs[theirs.name]} cannot be read: {why}")
+        self.found.as_bytes.append(f"{name}: {why}")
+        compare(self.found, told, content(ours), content(theirs), name)
+
+    def _gap(self, name: str, why: str) -> None:
+        self.found.add(Gap(name, False, math.inf, why))
+
+
+def _read(file: File, form: str) -> Any:
+    """What a file holds; why it cannot be read, as an error, where it cannot."""
+    try:
+        return values(file, form)
+    except Unreadable as error:
+        return error
+    except (BadArchive, OSError) as error:
+        return Unreadable(str(error))
 
 
 def _equal(mine: File, control: File) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from metrics.checkpoints.archive import CHUNK, BadArchive, Window
 from metrics.checkpoints.arrays import Array, array, dtype_of, raw
-from metrics.checkpoints.pickled import Unreadable
+from metrics.checkpoints.pickled import TooMuch, Unreadable
 from metrics.checkpoints.saved import LEGACY, is_archive, saved
 from metrics.checkpoints.zips import Member, members
 
@@ -75,18 +75,25 @@ def values(file: File, form: str) -> Any:
         case "numpy":
             return _numpy(file)
         case "JSON":
-            return _json(file)
+            return _text(file, 0, file.size, lines=file.name.endswith(".jsonl"))
+        case "zip":
+            return _members(file)
     return content(file)
 
 
 def content(file: File) -> Any:
     """A file as bytes: those of each member of an archive, else those of the whole file."""
-    if os.pread(file.handle, 4, 0) != b"PK\x03\x04":
-        return raw(file.handle, 0, file.size)
-    try:
-        found = members(file.handle, 0, file.size)
-    except Unreadable:
-        return raw(file.handle, 0, file.size)
+    if os.pread(file.handle, 4, 0) == b"PK\x03\x04":
+        try:
+            return _members(file)
+        except Unreadable:
+            pass
+    return raw(file.handle, 0, file.size)
+
+
+def _members(file: File) -> dict[str, Array]:
+    """The bytes of each member. What torch saves begins each name with that of the file, which is left out."""
+    found = members(file.handle, 0, file.size)
     named = {name.partition("/")[2]: one for name, one in found.items()} if is_archive(found) else found
     return {name: Array(dtype_of("uint8"), (one.size,), one.parts, "bytes") for name, one in named.items()}
 
@@ -189,14 +196,10 @@ def _npy_header(stream: Any) -> tuple[tuple[int, ...], bool, Any]:
     return shape, fortran, dtype
 
 
-def _json(file: File) -> Any:
-    return _text(file, 0, file.size, lines=file.name.endswith(".jsonl"))
-
-
 def _text(file: File, begin: int, length: int, *, lines: bool = False) -> Any:
     """A stretch of a file as JSON, or as a list of it, one a line."""
     if length > LARGEST_TEXT:
-        raise Unreadable(f"its text has {length} bytes")
+        raise TooMuch(f"its text has {length} bytes")
     text = os.pread(file.handle, length, begin)
     try:
         return [json.loads(line) for line in islice(text.splitlines(), LARGEST_TEXT)] if lines else json.loads(text)

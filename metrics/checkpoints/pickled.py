@@ -28,6 +28,10 @@ class Unreadable(Exception):
     """The bytes cannot be read in the form that they seem to have, or not within bounds; the message says why."""
 
 
+class TooMuch(Unreadable):
+    """What the bytes hold goes beyond the bounds within which it is read by value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Symbol:
     """A class or a function that a pickle names."""
@@ -67,7 +71,7 @@ class _Counting(dict[int, Any]):
     def __getitem__(self, code: int) -> Any:
         self.left -= 1
         if self.left < 0:
-            raise Unreadable(f"its pickle has more than {MOST} instructions")
+            raise TooMuch(f"its pickle has more than {MOST} instructions")
         return super().__getitem__(code)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from metrics.checkpoints.arrays import Array, array, dtype_of, in_memory, raw
-from metrics.checkpoints.pickled import LARGEST, Call, Symbol, Unreadable, read_pickle
+from metrics.checkpoints.pickled import LARGEST, Call, Symbol, TooMuch, Unreadable, read_pickle
 from metrics.checkpoints.zips import Member, members
 
 MAGIC = 0x1950A86A20F9469CFC6C
@@ -59,7 +59,7 @@ def saved(handle: int, begin: int, length: int) -> Any:
     if head == LEGACY:
         return _legacy(handle, begin, length)
     if length > LARGEST:
-        raise Unreadable(f"its pickle has {length} bytes")
+        raise TooMuch(f"its pickle has {length} bytes")
     text = io.BytesIO(os.pread(handle, length, begin))
     value = read_pickle(text)
     if text.tell() != length:

@@ -6,12 +6,13 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from metrics.checkpoints.archive import BadArchive
 from metrics.checkpoints.arrays import Array, apart
 from metrics.checkpoints.dcp import BadCheckpoint
-from metrics.checkpoints.pickled import SETS, Call, Nth, Symbol, Unreadable
+from metrics.checkpoints.pickled import SETS, Call, Nth, Symbol, TooMuch, Unreadable
 from metrics.checkpoints.saved import opened
 from metrics.checkpoints.values import SHOWN, Gap, distance
 
@@ -98,14 +99,18 @@ class _Walk:
     """One walk through two trees."""
 
     def __init__(self, found: Found, file: str, root: str) -> None:
-        self.found, self.file, self.root, self.left = found, file, root, MOST_VALUES
+        self.found, self.file, self.root, self.left = found, file, root or file, MOST_VALUES
+
+    def _place(self, name: str) -> str:
+        """The file that a value is said to lie in; none where its name is that of the file."""
+        return self.file if name != self.root else ""
 
     def pair(self, name: str, label: Any, mine: Any, control: Any, depth: int) -> None:
         self.left -= 1
         if depth > DEEPEST or self.left < 0:
-            raise Unreadable(f"its values are nested more than {DEEPEST} deep, or more than {MOST_VALUES}")
+            raise TooMuch(f"its values are nested more than {DEEPEST} deep, or more than {MOST_VALUES}")
         if mine is ABSENT or control is ABSENT:
-            self.found.lone(name or self.root, mine is not ABSENT, self.file)
+            self.found.lone(name or self.root, mine is not ABSENT, self._place(name or self.root))
             return
         mine, control = opened(mine), opened(control)
         children = _children(mine, control)
@@ -127,7 +132,7 @@ class _Walk:
             self._arrays(name, mine, control)
         elif not _same(mine, control):
             if _passed(label, mine, control):
-                self.found.passed.append(": ".join(part for part in (self.file, name) if part))
+                self.found.passed.append(": ".join(part for part in (self._place(name), name) if part))
                 return
             far = _distance(mine, control)
             if not 0 < self.found.within >= far:
@@ -152,7 +157,7 @@ class _Walk:
         self._gap(name, far.most, why, str(mine), tensor=True)
 
     def _gap(self, name: str, far: float, why: str, kind: str = "", tensor: bool = False) -> None:
-        self.found.add(Gap(name, tensor, far, why, kind, self.file))
+        self.found.add(Gap(name, tensor, far, why, kind, self._place(name)))
 
 
 def _children(mine: Any, control: Any) -> Iterator[tuple[Any, Any, Any]] | None:
@@ -162,7 +167,7 @@ def _children(mine: Any, control: Any) -> Iterator[tuple[Any, Any, Any]] | None:
     if type(mine) is dict:
         return _pairs(mine, control)
     if type(mine) in (list, tuple) and not (_leaf(mine) and _leaf(control)):
-        return _pairs(dict(enumerate(mine)), dict(enumerate(control)))
+        return ((place, *pair) for place, pair in enumerate(zip_longest(mine, control, fillvalue=ABSENT)))
     if type(mine) is Call and mine.what == control.what:
         return _pairs(_fields(mine), _fields(control))
     return None
@@ -177,12 +182,11 @@ def _pairs(mine: dict[Any, Any], control: dict[Any, Any]) -> Iterator[tuple[Any,
 
 
 def _fields(made: Call) -> dict[Any, Any]:
-    """What a call is made of, by label: arguments in brackets, items of a set in an order of their own."""
-    items = made.items
-    if made.what in SETS and all(type(item) in PLAIN for item in items):
-        items = sorted(items, key=repr)
+    """What a call is made of, by label: arguments in brackets; items by number, those of a set by what they are."""
+    if made.what in SETS and all(type(item) in PLAIN for item in made.items):
+        return {repr(item): item for item in made.items}
     found: dict[Any, Any] = {f"({number})": arg for number, arg in enumerate(made.args)}
-    found |= {Nth(number): item for number, item in enumerate(items)}
+    found |= {Nth(number): item for number, item in enumerate(made.items)}
     match made.state, made.entries:
         case dict() as state, entries if not entries and not found.keys() & state.keys():
             return found | state

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from metrics.checkpoints.archive import CHUNK, BadArchive, Window, stream
-from metrics.checkpoints.pickled import Unreadable
+from metrics.checkpoints.pickled import TooMuch, Unreadable
 
 TABLE = 16 << 20
 """Bytes of an archive's table beyond which it is not read: its members are held in memory."""
@@ -61,10 +61,10 @@ class Member:
     def content(self, most: int) -> bytes:
         """All its bytes.
 
-        Raises Unreadable when it has more than that, or is packed.
+        Raises TooMuch when it has more than that, or is packed.
         """
         if self.packed or self.length > most:
-            raise Unreadable(f"its member {self.name} has {self.size} bytes" + ", packed" * self.packed)
+            raise TooMuch(f"its member {self.name} has {self.size} bytes" + ", packed" * self.packed)
         return b"".join(bytes(part) for part in self.parts())
 
 
@@ -92,7 +92,7 @@ def members(handle: int, begin: int, length: int) -> dict[str, Member]:
     ) as bad:
         raise Unreadable(f"its archive cannot be read: {bad}") from bad
     if sum(member.size for member in found.values() if member.packed) > LARGEST_UNPACKED:
-        raise Unreadable(f"its packed members claim to have more than {LARGEST_UNPACKED} bytes")
+        raise TooMuch(f"its packed members claim to have more than {LARGEST_UNPACKED} bytes")
     return found
 
 
