@@ -67,6 +67,7 @@ Examples:
 
 LATER: dict[str, str] = {
     "compare": "scenarios.comparing",
+    "diff": "scenarios.differing",
     "plan": "scenarios.planning",
     "trend": "scenarios.trending",
 }

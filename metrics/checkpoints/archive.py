@@ -89,7 +89,7 @@ class Archive:
 
         self._length = length
         small = length <= CHUNK
-        self._window = io.BytesIO(os.pread(handle, length, begin)) if small else _Window(handle, begin, length)
+        self._window = io.BytesIO(os.pread(handle, length, begin)) if small else Window(handle, begin, length)
         try:
             self._reader = reader = cast(Any, torch._C).PyTorchFileReader(self._window)
             names = reader.get_all_records()
@@ -240,25 +240,29 @@ def _blocks(view: Any) -> Iterator[memoryview]:
         yield np.ascontiguousarray(view[first : first + max(1, rows)]).reshape(-1).data
 
 
-class _Window(io.RawIOBase):
-    """A part of a file as a file of its own, for zipfile; the open file's own position is left alone."""
+class Window(io.RawIOBase):
+    """A part of a file as a file of its own; the open file's own position is left alone."""
 
     def __init__(self, handle: int, begin: int, length: int) -> None:
         self._handle, self._begin, self._length, self._at = handle, begin, length, 0
 
     def seekable(self) -> bool:
+        """It is."""
         return True
 
     def readable(self) -> bool:
+        """It is."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a position, which may lie beyond the end; negative ones are refused with ValueError."""
         self._at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence] + offset
         if self._at < 0:
             raise ValueError(f"position {self._at}")
         return self._at
 
     def readinto(self, buffer: Any) -> int:
+        """Fill a buffer from the position on; returns how many bytes there were."""
         room = memoryview(buffer)[: max(0, self._length - self._at)]
         got = os.preadv(self._handle, [room], self._begin + self._at) if len(room) else 0
         self._at += got

@@ -24,16 +24,20 @@ SHOWN = 60
 class Gap:
     """How far the values of one name are apart: 0 where they are equal, infinite where no number tells.
 
-    ``why``: what sets them apart, for people.
+    ``why``: what sets them apart, for people. ``kind``: type and shape of an array, where both sides have the same.
+    ``file``: where the value lies, if the checkpoint has several files.
     """
 
     name: str
     tensor: bool
     apart: float
     why: str
+    kind: str = ""
+    file: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.why}"
+        told = f"{self.name} ({self.kind})" if self.kind else self.name
+        return ": ".join(part for part in (self.file, told, self.why) if part)
 
 
 def gaps(mine: Path, control: Path) -> list[Gap]:

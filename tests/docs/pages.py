@@ -95,12 +95,6 @@ def quoted(cell: str) -> list[str]:
     return QUOTED.findall(cell)
 
 
-def commands() -> dict[str, click.Command]:
-    """Every command, also those that lie in modules of their own."""
-    context = click.Context(cli)
-    return {name: found for name in cli.list_commands(context) if (found := cli.get_command(context, name))}
-
-
 def words() -> dict[str, Expectation]:
     """Every word of expectations with what it needs, in order."""
     needed: dict[str, dict[str, Any]] = {
