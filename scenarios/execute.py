@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from chaos.version import versions
 from chaos.watch import Interrupted, ignore_signals, interrupt_by_signals, restore_signals
 from chaos.workload import Workload
 from metrics.verdict import RECORD, Record
+from scenarios import own
 from scenarios.request import Request, with_data
 from scenarios.scenario import Shape
 from scenarios.testbed import Pool, Testbed
@@ -143,7 +144,8 @@ def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Ob
             "free some or name another directory"
         )
     request = with_data(request, directory)
-    (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record(request, run_id)), indent=1))
+    stored = record(request, run_id, own.keep(request.own, directory))
+    (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(stored), indent=1))
     ttl_s = 2 * request.deadline_s + TTL_MARGIN_S
     bed = pool.bed(request.cluster_key, ttl_s) if pool else Testbed(Ledger.open(directory, run_id, ttl_s))
     writer = HistoryWriter(directory, observers)
@@ -152,8 +154,8 @@ def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Ob
     return Run(request, directory, run_id, writer, bed)
 
 
-def record(request: Request, run_id: str) -> Record:
-    """The resolved scenario, as stored."""
+def record(request: Request, run_id: str, sources: Sequence[str] = ()) -> Record:
+    """The resolved scenario, as stored; ``sources``: the run's copies of files of the user's own."""
     shape = request.shape
     return Record(
         schema=2,
@@ -177,6 +179,8 @@ def record(request: Request, run_id: str) -> Record:
         versions={**versions(), "python": sys.version.split()[0]},
         commit=_git_commit(),
         epoch_samples=request.epoch_samples,
+        strict=request.options.strict,
+        sources=list(sources),
     )
 
 
@@ -253,7 +257,13 @@ def _conduct(run: Run, directory: Path, writer: HistoryWriter, *, with_faults: b
     injections = run.request.injections if with_faults else ()
     request = run.request if with_faults else run.request.undisturbed
     watchdog_s = request.shape.watchdog_s
-    plan = Plan(run_id=run.run_id, directory=str(directory), injections=injections, watchdog_s=watchdog_s)
+    plan = Plan(
+        run_id=run.run_id,
+        directory=str(directory),
+        injections=injections,
+        watchdog_s=watchdog_s,
+        sources=own.for_agent(request.own, injections, run.directory),
+    )
     program = workload(request, directory)
     deadline, scenario = run.request.deadline_s, run.request.scenario
     waits_s = scenario.waits_s if with_faults else 0.0
