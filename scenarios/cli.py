@@ -116,7 +116,7 @@ def run(
 
     A SCENARIO may be a file of your own; FILE::NAME is one of several there.
     """
-    from scenarios import own
+    from scenarios import own, preview
     from scenarios.request import resolve
 
     options = asking.options(out=Path(out), settings=asking.settings(sets), **values)
@@ -126,7 +126,7 @@ def run(
     if resume and not chosen.suite:
         raise UsageError(f"--resume: {' '.join(names)} is a single scenario; only a suite can be resumed")
     if dry_run:
-        return _preview(requests, as_json)
+        return preview.tell(requests, as_json)
     from chaos.version import untested
     from chaos.workload import check_own_chaos
 
@@ -144,19 +144,6 @@ def run(
     summary, directory = outcome
     _tell(summary, directory, as_json)
     return summary.exit_code
-
-
-def _preview(requests: list[Request], as_json: bool) -> int:
-    """Print the plans."""
-    from scenarios.preview import preview, show
-
-    if as_json:
-        plans = [preview(request) for request in requests]
-        click.echo(json.dumps(plans if len(plans) > 1 else plans[0], indent=1))
-    else:
-        for request in requests:
-            show(request, asking.console())
-    return ExitCode.PASS
 
 
 def _run_one(request: Request, as_json: bool, quiet: bool, pool: Pool | None = None) -> tuple[Summary, Path] | ExitCode:

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from chaos import healing
+from chaos import driving, healing
 from chaos import ledger as ledgers
 from chaos.agent.plan import Plan
 from chaos.cluster.local import ClusterFailed, LocalCluster
@@ -127,7 +127,9 @@ def open_run(request: Request, observers: Iterable[Observer], pool: Pool | None 
     directory = out.absolute() / f"{stamp}-{request.scenario.name}-{run_id}"
     try:
         directory.mkdir(parents=True)
-        return _fill(directory, request, run_id, observers, pool)
+        run = _fill(directory, request, run_id, observers, pool)
+        driving.tell(directory)
+        return run
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise UsageError(f"--out {out}: {error.strerror or error}; name a directory that can be written") from error

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from chaos import driving
 from chaos.exits import ExitCode, UsageError, worst
 from chaos.history import NAME as HISTORY
 from chaos.history import Event, History
@@ -127,6 +128,7 @@ class SuiteRun:
     def run(self) -> SuiteRecord:
         """Run member after member; an interruption ends the suite. The record is stored at the start and after each."""
         self._store()
+        driving.tell(self.directory)
         try:
             for request in self._in_order():
                 interrupt_by_signals()
