@@ -61,8 +61,8 @@ def run(
 ) -> Result:
     """Run a scenario, several, or a suite, by their names or files, and judge; returns what came of it.
 
-    ``progress``: where the command's progress goes, by default standard error; ``quiet``: nowhere. An interruption, as any other exception that
-    arrives meanwhile, interrupts the run, waits until it has healed, and goes on its way.
+    ``progress``: where the command's progress goes, by default standard error; ``quiet``: nowhere. An interruption, as
+    any other exception that arrives meanwhile, interrupts the run, waits until it has healed, and goes on its way.
     Raises UsageError for what cannot be run, before anything is started.
     """
     words = ["run", *map(str, scenarios), "--json", *option_words(options)]

@@ -1,13 +1,13 @@
 """The pytest plugin: scenarios as tests, and runs as fixtures. Imports nothing of ours but ``chaos``.
 
-    def test_by_hand(aftershock):                              # a run of its own, when it is called
-        aftershock("kill-worker", workers=3)
+def test_by_hand(aftershock):                              # a run of its own, when it is called
+    aftershock("kill-worker", workers=3)
 
-    @pytest.mark.aftershock("kill-worker", "segfault")         # a test for each; all such runs are made together
-    def test_together(aftershock_result):
-        assert aftershock_result.restarts == 1
+@pytest.mark.aftershock("kill-worker", "segfault")         # a test for each; all such runs are made together
+def test_together(aftershock_result):
+    assert aftershock_result.restarts == 1
 
-    pytest --aftershock preprod                                # each scenario of a suite is a test
+pytest --aftershock preprod                                # each scenario of a suite is a test
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from chaos.exits import UsageError
 from chaos.results import Check, Result
 from chaos.sharing import Asked, Batch, batches
 
-MARKER = "aftershock(*scenarios, check=True, **options): run these with options of `aftershock run`; see aftershock_result"
+MARKER = (
+    "aftershock(*scenarios, check=True, **options): run these with options of `aftershock run`; see aftershock_result"
+)
 PARALLEL = "not run beside other tests: a run measures times on this machine; leave out -n (pytest-xdist) for it"
 THREAD = (
     "pytest-timeout's method 'thread' ends the process, and what the run has made would be left behind: "

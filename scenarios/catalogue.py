@@ -14,7 +14,7 @@ from chaos.faults.base import Attack, Fault, all_faults, settings
 from chaos.targets import TARGETS
 from chaos.triggers import PHASES, TRIGGERS
 from metrics.expectations import TERMS
-from scenarios import own
+from scenarios import extensions
 from scenarios.scenario import Scenario, Suite, all_scenarios
 
 Item = dict[str, Any]
@@ -27,7 +27,7 @@ def items(what: str) -> list[Item]:
     """The records of one list, each with ``name`` and ``title`` first."""
     found = LISTS[what]()
     for item in found:
-        if origin := own.origin(KINDS.get(what, ""), item["name"].split("(")[0]):
+        if origin := extensions.origin(KINDS.get(what, ""), item["name"].split("(")[0]):
             item["from"] = origin
     return found
 

@@ -116,12 +116,12 @@ def run(
 
     A SCENARIO may be a file of your own; FILE::NAME is one of several there.
     """
-    from scenarios import own, preview
+    from scenarios import extensions, preview
     from scenarios.request import resolve
 
     options = asking.options(out=Path(out), settings=asking.settings(sets), **values)
-    own.gather(options.sources)
-    chosen = own.members(names, options.inject)
+    extensions.gather(options.sources)
+    chosen = extensions.members(names, options.inject)
     requests = [replace(resolve(one, options), asked=names) for one in chosen.scenarios]
     if resume and not chosen.suite:
         raise UsageError(f"--resume: {' '.join(names)} is a single scenario; only a suite can be resumed")
@@ -222,13 +222,13 @@ def sweep(
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def analyze(directory: Path, expect: str, as_json: bool, sources: tuple[Path, ...]) -> int:
     """Judge a stored RUN directory again, from its files alone."""
-    from scenarios import own, sweep_record, sweeping
+    from scenarios import extensions, sweep_record, sweeping
 
     if sweep_record.is_sweep(directory):
         if expect:
             raise UsageError(f"--expect {expect}: {directory} is a sweep, of which nothing else can be expected")
         return sweeping.tell(directory, as_json)
-    own.of_run(directory, sources)
+    extensions.of_run(directory, sources)
     summary = _judge(directory, fresh=False, expect=expect)
     _tell(summary, directory, as_json)
     return summary.exit_code
@@ -274,9 +274,9 @@ def verify(as_json: bool, **values: Any) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def list_(what: str, as_json: bool, sources: tuple[Path, ...]) -> None:
     """List the scenarios, or what a scenario is made of."""
-    from scenarios import catalogue, own
+    from scenarios import catalogue, extensions
 
-    own.gather(sources)
+    extensions.gather(sources)
     items = catalogue.items(what)
     if as_json:
         click.echo(json.dumps(items, indent=1))

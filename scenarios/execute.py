@@ -32,7 +32,7 @@ from chaos.version import versions
 from chaos.watch import Interrupted, ignore_signals, interrupt_by_signals, restore_signals
 from chaos.workload import Workload
 from metrics.verdict import RECORD, Record
-from scenarios import own
+from scenarios import extensions
 from scenarios.request import Request, with_data
 from scenarios.scenario import Shape
 from scenarios.testbed import Pool, Testbed
@@ -146,7 +146,7 @@ def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Ob
             "free some or name another directory"
         )
     request = with_data(request, directory)
-    stored = record(request, run_id, own.keep(request.own, directory))
+    stored = record(request, run_id, extensions.keep(request.taken, directory))
     (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(stored), indent=1))
     ttl_s = 2 * request.deadline_s + TTL_MARGIN_S
     bed = pool.bed(request.cluster_key, ttl_s) if pool else Testbed(Ledger.open(directory, run_id, ttl_s))
@@ -264,7 +264,7 @@ def _conduct(run: Run, directory: Path, writer: HistoryWriter, *, with_faults: b
         directory=str(directory),
         injections=injections,
         watchdog_s=watchdog_s,
-        sources=own.for_agent(request.own, injections, run.directory),
+        sources=extensions.for_agent(request.taken, injections, run.directory),
     )
     program = workload(request, directory)
     deadline, scenario = run.request.deadline_s, run.request.scenario

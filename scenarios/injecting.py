@@ -1,7 +1,7 @@
 """``--inject 'FAULT; TRIGGER; TARGET'``: a scenario made of names on the command line; nothing in them is executed.
 
-    kill; at_step(25); Rank(1)
-    hang(seconds=20); in_phase("save") & at_step(20); Some(1, All())
+kill; at_step(25); Rank(1)
+hang(seconds=20); in_phase("save") & at_step(20); Some(1, All())
 """
 
 from __future__ import annotations

@@ -124,7 +124,11 @@ def _call(node: ast.Call, name: str, called: Callable[..., Any]) -> Iterator[tup
             yield keyword.value.lineno, f"{name} knows no '{keyword.arg}'{near(keyword.arg, known)}"
         elif keyword.arg is not None:
             yield from _typed(keyword.value, f"{name}({keyword.arg}=", known[keyword.arg].annotation)
-    if name in TERMS or any(isinstance(arg, ast.Starred) for arg in node.args) or None in {k.arg for k in node.keywords}:
+    if (
+        name in TERMS
+        or any(isinstance(arg, ast.Starred) for arg in node.args)
+        or None in {k.arg for k in node.keywords}
+    ):
         return  # the words take bounds by position
     places = [p for p in known.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(node.args) > len(places):

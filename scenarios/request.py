@@ -19,7 +19,7 @@ from chaos.own import lines as lines_of
 from chaos.schedule import plan
 from chaos.targets import Inventory, NoTarget, Rank
 from metrics.expectations import Expectation, parse
-from scenarios import own
+from scenarios import extensions
 from scenarios.scenario import Scenario, Shape, check_injections
 from trainer.config import TrainerConfig
 
@@ -99,9 +99,9 @@ class Request:
         return self.scenario.control if self.options.control is None else self.options.control
 
     @property
-    def own(self) -> list[own.Taken]:
+    def taken(self) -> list[extensions.Taken]:
         """What was loaded of the user's own that it needs."""
-        return own.needed(self.scenario.name, self.injections, self.expects)
+        return extensions.needed(self.scenario.name, self.injections, self.expects)
 
     @property
     def undisturbed(self) -> Request:
@@ -125,7 +125,7 @@ class Request:
     @property
     def command(self) -> str:
         """The command that repeats the run."""
-        name, words = own.word_for(self.scenario.name, self.asked), sys.argv[1:]
+        name, words = extensions.word_for(self.scenario.name, self.asked), sys.argv[1:]
         if not _is_command():
             return f"aftershock run {name}"
         places = [i for i, word in enumerate(words) if word in self.asked and not _takes_value(words[i - 1])]
@@ -169,7 +169,7 @@ def resolve(scenario: Scenario, options: Options) -> Request:
         if not (lines := lines_of(error)):
             raise
         raise UsageError(f"scenario '{scenario.name}': {error!r} at {lines[-1]}") from error
-    own.check_carried(injections)
+    extensions.check_carried(injections)
     if options.expect:
         expects = expects.but(parse(options.expect))
     request = Request(scenario, shape, injections, expects, config, options)

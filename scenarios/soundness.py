@@ -17,7 +17,7 @@ from chaos.targets import NoTarget
 from chaos.timeouts import TIMEOUTS
 from chaos.triggers import PHASES
 from metrics.expectations import TERMS
-from scenarios import own
+from scenarios import extensions
 from scenarios.reading import Problem, Text, near
 from scenarios.scenario import Scenario, Suite, all_scenarios
 
@@ -28,14 +28,14 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 def defines(file: Path) -> str:
     """What a sound file defines, in words."""
-    taken = own.take(file)
+    taken = extensions.take(file)
     names = [f"{word} {name}" for kind, word in KINDS.items() for name in taken.of(kind)]
     return f"{os.path.relpath(file)}: {', '.join(names)}"
 
 
 def problems(files: Sequence[Path]) -> list[Problem]:
     """All mistakes in these files, in the order of files and lines; a file is only loaded when its text is sound."""
-    own.gather()
+    extensions.gather()
     texts = {file: _read(file) for file in files}
     found = [problem for text in texts.values() for problem in text.found]
     found += _names_twice(texts)
@@ -59,8 +59,8 @@ def _read(file: Path) -> Text:
 def _names_twice(texts: dict[Path, Text]) -> Iterator[Problem]:
     """Names that ours have, or that two of the files have."""
     seen: dict[str, str] = {f"fault '{name}'": _file_of(fault) for name, fault in all_faults().items()}
-    seen |= {f"scenario '{name}'": own.origin("scenario", name) for name in all_scenarios()}
-    seen |= {f"check '{word}'": own.origin("word", word) for word in TERMS}
+    seen |= {f"scenario '{name}'": extensions.origin("scenario", name) for name in all_scenarios()}
+    seen |= {f"check '{word}'": extensions.origin("word", word) for word in TERMS}
     for text in texts.values():
         for named, line in text.named:
             other = seen.get(named)
@@ -81,7 +81,7 @@ def _file_of(fault: type[Fault]) -> str:
 def _loaded(file: Path, text: Text) -> Iterator[Problem]:
     """What only shows when the file is loaded: errors of its own, and plans that could not be run."""
     try:
-        taken = own.take(file)
+        taken = extensions.take(file)
     except UsageError as error:
         where = re.match(rf"{re.escape(text.file)}:(\d+): ", str(error))
         told = str(error)[where.end() :] if where else str(error).removeprefix(f"{text.file}: ")
@@ -117,7 +117,7 @@ def _scenario(one: Scenario | Suite) -> Iterator[str]:
         yield f"scenario '{one.name}': {error}; inject returns a tuple of Arming(fault, trigger, target)"
 
 
-def _fault(fault: type[Fault], taken: own.Taken) -> Iterator[tuple[int, str]]:
+def _fault(fault: type[Fault], taken: extensions.Taken) -> Iterator[tuple[int, str]]:
     """What is wrong with a fault, each with the line of its attribute, else of its class."""
     if Path(inspect.getfile(fault)) != taken.loaded.file:
         return
@@ -134,8 +134,8 @@ def _fault(fault: type[Fault], taken: own.Taken) -> Iterator[tuple[int, str]]:
         if not isinstance(getattr(fault, word, None), str):
             yield line(word), f"fault '{fault.name}' lacks {word}, a text: see the page on writing a fault"
     yield from ((line(where), f"fault '{fault.name}': {told}") for where, told in _behaviour(fault))
-    if number := own.line_of_room(inspect.getfile(fault)):
-        yield number, own.misplaced(fault, number).split(": ", 1)[1]
+    if number := extensions.line_of_room(inspect.getfile(fault)):
+        yield number, extensions.misplaced(fault, number).split(": ", 1)[1]
 
 
 def _behaviour(fault: type[Fault]) -> Iterator[tuple[str, str]]:

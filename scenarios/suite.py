@@ -176,7 +176,9 @@ class SuiteRun:
         asked = [request.scenario.name for request in self.requests]
         members = [self.members[name] for name in asked if name in self.members]
         codes = [ExitCode(m.exit_code) for m in members if m.verdict != SKIPPED]
-        lacking = len(members) < len(asked) or (self.options.get("strict") and any(m.verdict == SKIPPED for m in members))
+        lacking = len(members) < len(asked) or (
+            self.options.get("strict") and any(m.verdict == SKIPPED for m in members)
+        )
         codes += [ExitCode.UNKNOWN] if lacking else []
         codes += [ExitCode.NOT_HEALED] if self._left else []
         codes += [ExitCode.ABORTED] if self._interrupted else []

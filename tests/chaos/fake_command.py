@@ -30,5 +30,7 @@ if "wait" in answer:
     print("  launch   the training script", file=sys.stderr, flush=True)
     time.sleep(answer["wait"])
 print(answer.get("progress", ""), file=sys.stderr)
-print(answer["output"] if isinstance(answer.get("output"), str) else json.dumps(answer["output"]) * ("output" in answer))
+print(
+    answer["output"] if isinstance(answer.get("output"), str) else json.dumps(answer["output"]) * ("output" in answer)
+)
 sys.exit(answer.get("code", 0))

@@ -28,7 +28,9 @@ def fake(tmp_path, monkeypatch):
 
 
 def test_the_package_itself_stays_light():
-    code = "import sys, chaos; print(*{n.split('.')[0] for n in sys.modules} & {'ray', 'torch', 'msgspec', 'subprocess'})"
+    code = (
+        "import sys, chaos; print(*{n.split('.')[0] for n in sys.modules} & {'ray', 'torch', 'msgspec', 'subprocess'})"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
                           cwd=chaos.INSTALLATION)  # fmt: skip
     assert done.stdout.strip() == ""

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from chaos import driving
+from chaos import INSTALLATION, driving
 from tests.chaos.fakes import Fake, member_told, suite_told, told
 
 PLUGINS = ("-p", "chaos.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:randomly")
@@ -87,7 +87,8 @@ def test_a_mistake_is_one_sentence(session, fake):
     result.stdout.fnmatch_lines(["unknown scenario 'x'"])
 
 
-def test_nothing_of_ours_but_chaos_is_imported_into_the_session(pytester, fake):
+def test_nothing_of_ours_but_chaos_is_imported_into_the_session(pytester, fake, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(INSTALLATION))
     pytester.makepyfile(metrics="raise RuntimeError('imported')", trainer="x = 1")
     pytester.makepyfile("""
         import sys
@@ -96,10 +97,7 @@ def test_nothing_of_ours_but_chaos_is_imported_into_the_session(pytester, fake):
             assert trainer.x == 1
             assert not {"metrics", "scenarios", "ray", "torch"} & set(sys.modules)
     """)
-    pytester.syspathinsert()
-    code = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
-    result = pytester.run(__import__("sys").executable, "-c", code, *PLUGINS, "-q")
-    result.assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*PLUGINS, "-p", "no:xdist").assert_outcomes(passed=1)
 
 
 # Runs that tests share
@@ -145,7 +143,9 @@ def test_a_member_that_fails_fails_only_its_own_tests(session, fake, tmp_path):
     fake.answer(run={"output": members, "code": 1, "directories": [str(tmp_path)], "progress": "  steady"})
     result = session(SHARED, "-k", "not otherwise")
     result.assert_outcomes(passed=3, errors=1, deselected=1)
-    result.stdout.fnmatch_lines(["segfault: fail*", "  steps: fail", "    seen *step 21 twice", "*aftershock*", "  steady"])
+    result.stdout.fnmatch_lines(
+        ["segfault: fail*", "  steps: fail", "    seen *step 21 twice", "*aftershock*", "  steady"]
+    )
 
 
 def test_a_member_that_was_skipped_is_a_skipped_test(session, fake):
@@ -239,7 +239,9 @@ def test_a_timeout_that_would_end_the_process_is_refused_before_anything_starts(
 
 def test_a_timeout_by_a_signal_lets_the_run_heal_first(session, fake):
     fake.answer(run={"wait": 60})
-    result = session("def test_it(aftershock): aftershock('kill-worker')", "--timeout", "2", "--timeout-method", "signal")
+    result = session(
+        "def test_it(aftershock): aftershock('kill-worker')", "--timeout", "2", "--timeout-method", "signal"
+    )
     result.assert_outcomes(failed=1)
     assert (fake.folder / "healed").exists()
 

@@ -283,4 +283,6 @@ def _sources_of(directory: Path) -> list[str]:
 def _is_loaded(copy: Path) -> bool:
     """Whether a file of this name and content is loaded already, as after a run in this process."""
     text = copy.read_bytes() if copy.is_file() else b""
-    return any(one.file.name == copy.name and one.file.read_bytes() == text for one in own.loaded() if one.file.exists())
+    return any(
+        one.file.name == copy.name and one.file.read_bytes() == text for one in own.loaded() if one.file.exists()
+    )

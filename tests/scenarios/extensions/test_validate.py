@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from tests.scenarios.own.conftest import CHECK, FAULT, SCENARIO
+from tests.scenarios.extensions.conftest import CHECK, FAULT, SCENARIO
 
 
 @pytest.fixture

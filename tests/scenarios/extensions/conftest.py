@@ -10,7 +10,7 @@ import pytest
 from chaos import own as loading
 from chaos.faults import base
 from metrics import terms
-from scenarios import own, scenario
+from scenarios import extensions, scenario
 
 SCENARIO = """
     from scenarios.words import HEALTHY, Arming, Exit, Rank, Scenario, at_step, recovers, register
@@ -60,8 +60,8 @@ CHECK = """
 @pytest.fixture(autouse=True)
 def forget(place, monkeypatch):
     """What a test loads is forgotten after it, or when it calls this, as a fresh process would not know it."""
-    own._known()
-    registers = base._REGISTER, scenario._REGISTER, terms.TERMS, loading._LOADED, own._TAKEN
+    extensions._known()
+    registers = base._REGISTER, scenario._REGISTER, terms.TERMS, loading._LOADED, extensions._TAKEN
     known, modules = [dict(register) for register in registers], set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
 

@@ -15,10 +15,10 @@ from chaos.exits import UsageError
 from chaos.faults.base import find_fault
 from metrics.expectations import parse
 from metrics.publish import judge_run
-from scenarios import own
+from scenarios import extensions
 from scenarios.execute import execute
 from scenarios.request import Options, resolve
-from tests.scenarios.own.conftest import CHECK, FAULT, SCENARIO
+from tests.scenarios.extensions.conftest import CHECK, FAULT, SCENARIO
 
 
 def planned(result):
@@ -59,7 +59,7 @@ def test_a_suite_of_somebodys_own_names_scenarios_of_both_kinds(command, write):
 def test_the_command_that_repeats_a_run_names_the_file_again(monkeypatch, files):
     monkeypatch.setattr(sys, "argv", ["aftershock", "run", "segfault", "leave.py", "--seed", "3"])
     asked = ("segfault", "leave.py")
-    chosen = own.members(asked)
+    chosen = extensions.members(asked)
     options = Options(seed=3)
     commands = [inspect.getattr_static(type(r), "command").fget(r) for r in _requests(chosen, options, asked)]
     assert commands == ["aftershock run segfault --seed 3", "aftershock run leave.py --seed 3"]
@@ -110,7 +110,7 @@ def installed(monkeypatch, place):
     monkeypatch.syspath_prepend(str(place))
 
     def install(group, point):
-        monkeypatch.setattr(own.metadata, "entry_points", lambda group="": [point] if group == wanted else [])
+        monkeypatch.setattr(extensions.metadata, "entry_points", lambda group="": [point] if group == wanted else [])
 
     wanted = "aftershock.faults"
     return install
@@ -126,9 +126,9 @@ def test_what_an_installed_distribution_offers_is_there_without_being_named(comm
 
 def test_a_fault_of_an_installed_distribution_is_imported_by_its_name_in_training_processes(files, installed, place):
     installed("aftershock.faults", Point("vanish"))
-    own.gather()
-    request = resolve(own.members((), ["vanish; at_step(5); Rank(1)"]).scenarios[0], Options())
-    assert own.for_agent(request.own, request.injections, place) == {"vanish": ""}
+    extensions.gather()
+    request = resolve(extensions.members((), ["vanish; at_step(5); Rank(1)"]).scenarios[0], Options())
+    assert extensions.for_agent(request.taken, request.injections, place) == {"vanish": ""}
 
 
 def test_a_distribution_that_cannot_be_loaded_is_named(command, installed):
@@ -163,14 +163,14 @@ def test_a_file_that_cannot_be_used_is_one_line_with_its_place_and_64(command, w
 
 
 def test_a_fault_may_not_take_the_name_of_another(write):
-    own.take(write("vanish.py", FAULT))
+    extensions.take(write("vanish.py", FAULT))
     with pytest.raises(UsageError, match=r"other.py:4: a fault called 'vanish' exists already, in vanish.py"):
-        own.take(write("other.py", FAULT))
+        extensions.take(write("other.py", FAULT))
 
 
 def test_a_check_may_not_take_the_name_of_a_word(write):
     with pytest.raises(UsageError, match="a word called 'recovers' exists already"):
-        own.take(write("c.py", CHECK.replace("few_events", "recovers")))
+        extensions.take(write("c.py", CHECK.replace("few_events", "recovers")))
 
 
 def test_a_scenario_whose_own_function_fails_is_told_by_its_line(command, write):
@@ -197,8 +197,8 @@ def ran(script, place, files, write):
     write("mine.py", SCENARIO.replace("Exit(code=3)", "Vanish()").replace("import", "import", 1)
           .replace("    from scenarios", "    from vanish import Vanish\n    from scenarios", 1)
           .replace('"leave"', '"mine"'))  # fmt: skip
-    own.gather([place / "few.py"])
-    (scenario,) = own.members(["mine.py"]).scenarios
+    extensions.gather([place / "few.py"])
+    (scenario,) = extensions.members(["mine.py"]).scenarios
     request = resolve(scenario, Options(out=place / "out", expect="few_events(most=500)", strict=True))
     return request, execute(request)
 
@@ -255,36 +255,38 @@ def stored(place):
 
 
 def test_a_check_of_somebodys_own_judges_as_any_other(files, stored):
-    own.take(files[2])
+    extensions.take(files[2])
     assert finding(stored, "few_events(most=500)").verdict == "pass"
     assert finding(stored, "few_events(most=1)").verdict == "fail"
     assert str(parse("few_events(most<=5)")) == "few_events(most=5)"
 
 
 def test_a_check_that_raises_is_unknown_with_its_own_lines_only(write, stored):
-    own.take(write("few.py", CHECK.replace('print("looking")', "_first(case)") + """
+    extensions.take(write("few.py", CHECK.replace('print("looking")', "_first(case)") + """
 
     def _first(case):
         return [e for e in case.history.select("nosuch")][0]
 """))  # fmt: skip
     found = finding(stored, "few_events()")
     assert found.verdict == "unknown"
-    assert found.seen.startswith("the check itself failed: IndexError('list index out of range') at few.py:13 in _first")
+    assert found.seen.startswith(
+        "the check itself failed: IndexError('list index out of range') at few.py:13 in _first"
+    )
     assert [line.split(":")[:2] for line in found.evidence["traceback"]] == [["few.py", "6 in few_events"],
                                                                              ["few.py", "13 in _first"]]  # fmt: skip
 
 
 def test_what_is_no_finding_is_unknown_and_says_so(write, stored):
-    own.take(write("few.py", CHECK.replace("return Finding(", "return bool(")))
+    extensions.take(write("few.py", CHECK.replace("return Finding(", "return bool(")))
     found = finding(stored, "few_events()")
     assert found.verdict == "unknown"
-    own.take(write("none.py", CHECK.replace("few_events", "none").replace("return Finding", "x = Finding")))
+    extensions.take(write("none.py", CHECK.replace("few_events", "none").replace("return Finding", "x = Finding")))
     assert "none returned None: return a Finding" in finding(stored, "none()").seen
 
 
 @pytest.mark.parametrize(("strict", "verdict"), [(False, "not-applicable"), (True, "unknown")])
 def test_what_is_not_applicable_is_unknown_where_it_is_asked_to_be_strict(write, stored, strict, verdict):
-    own.take(write("few.py", CHECK.replace("Verdict.PASS if", "Verdict.NOT_APPLICABLE if")))
+    extensions.take(write("few.py", CHECK.replace("Verdict.PASS if", "Verdict.NOT_APPLICABLE if")))
     record = json.loads((stored / "scenario.json").read_text())
     (stored / "scenario.json").write_text(json.dumps({**record, "strict": strict}))
     assert finding(stored, "few_events()").verdict == verdict
