@@ -25,9 +25,7 @@ from chaos.exits import UsageError
 from chaos.results import Check, Result
 from chaos.sharing import Asked, Batch, batches
 
-MARKER = (
-    "aftershock(*scenarios, check=True, **options): run these with options of `aftershock run`; see aftershock_result"
-)
+MARKER = "aftershock(*scenarios, check=True, **options): what aftershock_result is the result of, as chaos.run takes it"
 PARALLEL = "not run beside other tests: a run measures times on this machine; leave out -n (pytest-xdist) for it"
 THREAD = (
     "pytest-timeout's method 'thread' ends the process, and what the run has made would be left behind: "

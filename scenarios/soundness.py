@@ -150,12 +150,15 @@ def _behaviour(fault: type[Fault]) -> Iterator[tuple[str, str]]:
         yield "fire", "it needs fire(self), which breaks the process"
     if proof is Proof.ERROR and not fault.error:
         yield "error", "Proof.ERROR needs error, the type that the controller receives"
-    for name in fault.noticed_by:
-        if name not in TIMEOUTS:
-            yield "noticed_by", f"noticed_by: there is no time-out '{name}'{near(name, TIMEOUTS)}"
-    for name in fault.points:
-        if name not in PHASES:
-            yield "points", f"points: there is no phase '{name}'{near(name, PHASES)}"
+    for name in set(fault.noticed_by) - TIMEOUTS.keys():
+        yield "noticed_by", f"noticed_by: there is no time-out '{name}'{near(name, TIMEOUTS)}"
+    for name in set(fault.points) - PHASES.keys():
+        yield "points", f"points: there is no phase '{name}'{near(name, PHASES)}"
+    yield from _settings(fault)
+
+
+def _settings(fault: type[Fault]) -> Iterator[tuple[str, str]]:
+    """Settings without a default, or of a type that does not travel to training processes."""
     for setting in dataclasses.fields(fault):
         if setting.default is dataclasses.MISSING:
             yield setting.name, f"setting {setting.name} needs a default"

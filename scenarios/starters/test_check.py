@@ -1,4 +1,4 @@
-"""The check of starter.py on runs that are made up: what is right is green, what is wrong red, without evidence unknown."""
+"""The check of starter.py on runs that are made up: right is green, wrong is red, no evidence is unknown."""
 
 from pathlib import Path
 

@@ -30,7 +30,6 @@ if "wait" in answer:
     print("  launch   the training script", file=sys.stderr, flush=True)
     time.sleep(answer["wait"])
 print(answer.get("progress", ""), file=sys.stderr)
-print(
-    answer["output"] if isinstance(answer.get("output"), str) else json.dumps(answer["output"]) * ("output" in answer)
-)
+output = answer.get("output", "")
+print(output if isinstance(output, str) else json.dumps(output))
 sys.exit(answer.get("code", 0))

@@ -1,4 +1,4 @@
-"""What the tests of users' own files share: registers that forget afterwards, and files written into the test's place."""
+"""What the tests of users' own files share: registers that forget afterwards, and files in the test's place."""
 
 from __future__ import annotations
 
