@@ -25,14 +25,14 @@ def made_up(
     with a ``kind`` and, where they apply, ``attempt``, ``rank``, ``step`` and ``data``; they come after the steps.
     """
     directory.mkdir(parents=True)
-    steps = [
+    steps: list[Mapping[str, Any]] = [
         {"kind": "step.end", "attempt": 0, "rank": rank, "world_size": workers, "step": step, "data": {"loss": loss}}
         for step, loss in enumerate(losses, 1)
         for rank in range(workers)
     ]
-    start = {"kind": "run.start", "data": {"schema": 1, "run": RECORD["run"]}}
+    start: Mapping[str, Any] = {"kind": "run.start", "data": {"schema": 1, "run": RECORD["run"]}}
     exit_ = {"kind": "workload.exit", "data": {"code": 0}}
-    ends = [exit_, {"kind": "run.healed", "data": {"errors": []}}, {"kind": "run.end"}]
+    ends: list[Mapping[str, Any]] = [exit_, {"kind": "run.healed", "data": {"errors": []}}, {"kind": "run.end"}]
     record = {**RECORD, "workers": workers, "steps": len(losses)}
     (directory / "scenario.json").write_text(json.dumps(record, indent=1))
     began = time.time_ns()

@@ -65,7 +65,7 @@ class Batch:
         """Run it; what goes wrong is kept for every test that asked."""
         progress = Progress(shown)
         try:
-            self.result = driving.run(*self.words, progress=progress, **self.options)  # type: ignore[arg-type]
+            self.result = driving.run(*self.words, progress=progress, **self.options)
         except Exception as error:
             self.error = error
         self.progress = progress.getvalue()
@@ -91,7 +91,7 @@ def _together(word: str, found: Sequence[Result], directory: Path | None) -> Res
         return found[0]
     code = worst(ExitCode(member.exit_code) for member in found if member.verdict != "skipped")
     passed = sum(member.passed for member in found)
-    verdict = "pass" if code is ExitCode.PASS else next(m.verdict for m in found if not m.passed)
+    verdict = next(member.verdict for member in found if member.exit_code == code and member.verdict != "skipped")
     reason = f"{passed} of {len(found)} passed"
     return Result(scenario=word, verdict=verdict, exit_code=int(code), reason=reason, members=tuple(found),
                   directory=directory)  # fmt: skip

@@ -7,7 +7,7 @@ import inspect
 import os
 import shutil
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -72,45 +72,42 @@ def take(path: Path, text_from: Path | None = None) -> Taken:
         raise UsageError(f"{shown}: no such file; name a Python file, or write one with `aftershock new`")
     key = str(path.resolve())
     if key not in _TAKEN:
-        _TAKEN[key] = _taken(shown, path, text_from)
+        before = _known()
+        try:
+            loaded = own.load(path, text_from or "")
+        except (Exception, SystemExit) as error:
+            raise UsageError(f"{place(error, shown)}: {told(error)}") from error
+        found = Taken(loaded, shown, frozenset((_known() - before) | _defined_in(loaded.file)))
+        if not found.names:
+            raise UsageError(f"{shown} defines no scenario, fault or check: each is made known by @register or @check")
+        _TAKEN[key] = found
     return _TAKEN[key]
-
-
-def _taken(shown: str, path: Path | str, text_from: Path | None = None) -> Taken:
-    before = _known()
-    try:
-        loaded = own.load(path, text_from or "")
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"{place(error, shown)}: {told(error)}") from error
-    found = Taken(loaded, shown, frozenset((_known() - before) | _defined_in(loaded.file)))
-    if not found.names:
-        raise UsageError(f"{shown} defines no scenario, fault or check: each is made known by @register or @check")
-    return found
 
 
 def _take_point(point: metadata.EntryPoint) -> None:
     by = f"entry point '{point.name}' of {point.dist.name if point.dist else 'an installed distribution'}"
     if point.value in _TAKEN:
         return
-    _known()  # ours first
+    before = _known()
     try:
         found = point.load()
         if isinstance(found, (Scenario, Suite)):
             scenario.register(found)
+        loaded = own.load(point.module)
     except Exception as error:
         raise UsageError(f"{by} cannot be loaded: {error!r}; repair or uninstall it") from error
-    _TAKEN[point.value] = _taken(by, point.module)
+    _TAKEN[point.value] = Taken(loaded, by, frozenset((_known() - before) | _defined_in(loaded.file)))
 
 
 def _known() -> set[tuple[str, str]]:
     """Everything that can be named so far, ours before all else."""
-    kinds = {"fault": all_faults(), "scenario": all_scenarios(), "word": TERMS}
+    kinds: dict[str, Iterable[str]] = {"fault": all_faults(), "scenario": all_scenarios(), "word": TERMS}
     return {(kind, name) for kind, names in kinds.items() for name in names}
 
 
 def _defined_in(file: Path) -> set[tuple[str, str]]:
     """What a file defines that was imported by another one before."""
-    kinds = {"fault": all_faults(), "word": TERMS}
+    kinds: dict[str, Mapping[str, object]] = {"fault": all_faults(), "word": TERMS}
     defined = {(k, name): own.place_of(found)[0] for k, names in kinds.items() for name, found in names.items()}
     return {name for name, place in defined.items() if place == str(file)}
 

@@ -98,7 +98,8 @@ class Text:
     def _note_name(self, node: ast.Call, called: Any) -> None:
         if called in (words.Scenario, words.Suite):
             values = [keyword.value for keyword in node.keywords if keyword.arg == "name"]
-            self.named += [(f"scenario '{v.value}'", node.lineno) for v in values if isinstance(v, ast.Constant)]
+            names = [value.value for value in values if isinstance(value, ast.Constant)]
+            self.named += [(f"scenario '{name}'", node.lineno) for name in names if isinstance(name, str)]
 
     def _classes(self) -> Iterator[tuple[int, str]]:
         """The names of faults and of checks that are registered."""

@@ -172,7 +172,7 @@ class Suite:
     members: tuple[str, ...]
 
 
-S = TypeVar("S", Scenario, Suite)
+S = TypeVar("S", bound=Scenario | Suite)
 
 _REGISTER: dict[str, Scenario | Suite] = {}
 

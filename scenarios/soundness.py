@@ -140,13 +140,12 @@ def _fault(fault: type[Fault], taken: extensions.Taken) -> Iterator[tuple[int, s
 
 def _behaviour(fault: type[Fault]) -> Iterator[tuple[str, str]]:
     """Attributes that contradict each other, or whose values do not exist."""
-    attack = issubclass(fault, Attack)
     proof: Any = getattr(fault, "proof", None)
     if not isinstance(proof, Proof):
         yield "proof", f"proof={proof!r}: use one of {', '.join(f'Proof.{known.name}' for known in Proof)}"
-    if attack and fault.attack is Attack.attack:
+    if issubclass(fault, Attack) and fault.attack is Attack.attack:
         yield "attack", "an Attack needs attack(self, victim, scene), a generator"
-    if not attack and fault.fire is Fault.fire:
+    if not issubclass(fault, Attack) and fault.fire is Fault.fire:
         yield "fire", "it needs fire(self), which breaks the process"
     if proof is Proof.ERROR and not fault.error:
         yield "error", "Proof.ERROR needs error, the type that the controller receives"

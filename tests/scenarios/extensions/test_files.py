@@ -18,7 +18,10 @@ from metrics.publish import judge_run
 from scenarios import extensions
 from scenarios.execute import execute
 from scenarios.request import Options, resolve
+from scenarios.scenario import find
+from scenarios.suite import SuiteRun
 from tests.scenarios.extensions.conftest import CHECK, FAULT, SCENARIO
+from tests.scenarios.members import Runner
 
 
 def planned(result):
@@ -101,7 +104,8 @@ class Point:
     def load(self):
         if self.error:
             raise self.error
-        return importlib.import_module(self.module)
+        module, name = importlib.import_module(self.module), self.value.partition(":")[2]
+        return getattr(module, name) if name else module
 
 
 @pytest.fixture
@@ -129,6 +133,15 @@ def test_a_fault_of_an_installed_distribution_is_imported_by_its_name_in_trainin
     extensions.gather()
     request = resolve(extensions.members((), ["vanish; at_step(5); Rank(1)"]).scenarios[0], Options())
     assert extensions.for_agent(request.taken, request.injections, place) == {"vanish": ""}
+
+
+def test_a_scenario_that_an_installed_distribution_offers_needs_no_registration(command, write, installed):
+    text = SCENARIO.replace(", register", "").replace("register(\n        Scenario", "MINE = (\n        Scenario")
+    write("offered.py", text)
+    installed("aftershock.faults", Point("offered:MINE"))
+    assert planned(command("run", "leave", "--dry-run", "--json"))["scenario"] == "leave"
+    items = json.loads(command("list", "--json").stdout)
+    assert [i["name"] for i in items if "from" in i] == ["leave"]
 
 
 def test_a_distribution_that_cannot_be_loaded_is_named(command, installed):
@@ -296,3 +309,15 @@ def test_a_made_up_run_is_one_that_can_be_judged(stored):
     case, judgement = judge_run(stored)
     assert {f.check: str(f.verdict) for f in judgement.findings}["history"] == "pass"
     assert [e.data["loss"] for e in case.history.select("step.end") if e.rank == 0] == [2.0, 1.0]
+
+
+# Suites that are strict
+
+
+@pytest.mark.parametrize(("strict", "code"), [(False, 0), (True, 2)])
+def test_a_skipped_member_makes_a_strict_suite_unknown(place, strict, code):
+    requests = [resolve(find(name), Options(out=place)) for name in ("kill-worker", "segfault")]
+    (place / "suite").mkdir()
+    skipped = {"segfault": "this machine does not permit it"}
+    suite = SuiteRun("s", requests, Runner(), place / "suite", {"strict": strict}, True, None, skipped)
+    assert suite.run().exit_code == code
