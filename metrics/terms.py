@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.exits import UsageError
+from chaos.own import place_of
 from metrics.verdict import Case, Check, Finding, Verdict, guarded, worst_of
 
 NamedCheck = tuple[str, Check]
@@ -161,13 +165,42 @@ def term(build: Callable[..., list[NamedCheck]]) -> Callable[..., Expectation]:
         told = tuple((name, value) for name, value in given.items() if value is not None)
         return Expectation((Term(build.__name__, told, tuple(build(**given))),))
 
+    taken = TERMS.get(build.__name__)
+    if taken is not None and place_of(taken) != place_of(build):
+        raise UsageError(f"a word called '{build.__name__}' exists already: give this check another name")
     TERMS[build.__name__] = word
     return word
 
 
+def check(judge: Callable[..., Finding]) -> Callable[..., Expectation]:
+    """Make a word of one check: a function of a case, and of settings with types and defaults, that gives a Finding.
+
+    The check bears the function's name, with hyphens.
+    """
+
+    def build(**settings: Any) -> list[NamedCheck]:
+        return [(name, functools.partial(_judged, judge, name, settings))]
+
+    name = judge.__name__.replace("_", "-")
+    functools.update_wrapper(build, judge)
+    settings = list(inspect.signature(judge).parameters.values())[1:]
+    build.__signature__ = inspect.Signature(settings)  # type: ignore[attr-defined]
+    return term(build)
+
+
+def _judged(judge: Callable[..., Finding], name: str, settings: dict[str, Any], case: Case) -> Finding:
+    """What it finds; what it prints goes to standard error, and what is no finding is a mistake of its own."""
+    with contextlib.redirect_stdout(sys.stderr):
+        found = judge(case, **settings)
+    if not isinstance(found, Finding):
+        raise TypeError(f"{judge.__name__} returned {found!r}: return a Finding")
+    return dataclasses.replace(found, check=name)
+
+
 def _check_types(word: str, known: Any, given: dict[str, Any]) -> None:
     for name, value in given.items():
-        kind = str(known[name].annotation)
+        annotation = known[name].annotation
+        kind = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
         if value is None and "None" in kind:
             continue
         right: tuple[type, ...] = (str,) if kind == "str" else (int,) if "int" in kind else (int, float)

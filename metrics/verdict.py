@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from chaos import own
 from chaos.exits import ExitCode, worst
 from chaos.history import History
 from metrics.attempts import Attempt, attempts_of
@@ -40,7 +41,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ``expect``: the expectation, as ``--expect`` takes it. ``injections``: the plan's, with their fault, rank and
     trigger. ``timeouts``: seconds by name (``chaos.timeouts``), None for Ray's default. ``epoch_samples``: samples in
     one epoch, with ids from 0; None where that is not known. ``known_issue``: what Ray or torch is known to do wrong.
-    ``poll_s``: how often the controller polls its workers.
+    ``poll_s``: how often the controller polls its workers. ``strict``: whether what is not applicable is unknown.
+    ``sources``: the run's copies of the files of the user's own that it needs.
     """
 
     schema: int
@@ -64,6 +66,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     commit: str = ""
     known_issue: str = ""
+    strict: bool = False
+    sources: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -166,13 +170,21 @@ def judge(case: Case, checks: Sequence[tuple[str, Check]]) -> Judgement:
 
 
 def guarded(name: str, check: Check, case: Case) -> Finding:
-    """The answer of a check; one that crashes is *unknown*, with its error."""
+    """The answer of a check; one that crashes is *unknown*, with its error.
+
+    Of a strict run what is not applicable is unknown, too.
+    """
     try:
-        return check(case)
+        found = check(case)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        seen = f"the check itself failed: {error!r} at {Path(last.filename).name}:{last.lineno}"
-        return Finding(name, Verdict.UNKNOWN, "a verdict", seen)
+        lines = own.lines(error)
+        where = lines[-1] if lines else f"{Path(last.filename).name}:{last.lineno}"
+        seen = f"the check itself failed: {error!r} at {where}"
+        return Finding(name, Verdict.UNKNOWN, "a verdict", seen, evidence={"traceback": lines} if lines else {})
+    if case.record.strict and found.verdict is Verdict.NOT_APPLICABLE:
+        return replace(found, verdict=Verdict.UNKNOWN, seen=f"{found.seen} (not applicable; --strict)")
+    return found
 
 
 def exit_code(history: History, findings: Sequence[Finding]) -> tuple[ExitCode, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,6 +16,40 @@ if TYPE_CHECKING:
     from scenarios.request import Options
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Configured(click.Command):
+    """A command whose options, where the command line is silent, are as the project is configured."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Take the configuration as defaults; to show the help needs none.
+
+        Raises UsageError when it cannot be read.
+        """
+        if not {"-h", "--help"} & set(args):
+            from scenarios import configuration
+
+            extra["default_map"] = configuration.load().given
+        return super().make_context(info_name, args, parent, **extra)
+
+
+def from_files(command: F) -> F:
+    """The option ``--from``, for commands that take scenarios, faults and checks of the user's own."""
+    return click.option(
+        "--from", "sources", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+        help="A file of your own scenarios, faults or checks; may be repeated.",
+    )(command)  # fmt: skip
+
+
+def injections(command: F) -> F:
+    """The option ``--inject`` of ``aftershock run``."""
+    return click.option(
+        "--inject", multiple=True, metavar="TEXT",
+        help="In place of a SCENARIO: 'kill; at_step(25); Rank(1)'; may be repeated.",
+    )(command)  # fmt: skip
 
 
 def options(**values: Any) -> Options:
@@ -35,11 +70,13 @@ def options(**values: Any) -> Options:
 
 
 def settings(sets: tuple[str, ...]) -> dict[str, str]:
-    """What ``--set`` sets, by name.
+    """What ``--set`` sets, by name, and what the configuration sets beside it.
 
     Raises UsageError when one is no KEY=VALUE.
     """
-    found = {}
+    from scenarios import configuration
+
+    found = configuration.load().settings
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals:

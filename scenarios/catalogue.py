@@ -14,14 +14,22 @@ from chaos.faults.base import Attack, Fault, all_faults, settings
 from chaos.targets import TARGETS
 from chaos.triggers import PHASES, TRIGGERS
 from metrics.expectations import TERMS
+from scenarios import extensions
 from scenarios.scenario import Scenario, Suite, all_scenarios
 
 Item = dict[str, Any]
 
+KINDS = {"scenarios": "scenario", "faults": "fault", "expectations": "word"}
+"""Lists that may hold the user's own, and what each calls an item."""
+
 
 def items(what: str) -> list[Item]:
     """The records of one list, each with ``name`` and ``title`` first."""
-    return LISTS[what]()
+    found = LISTS[what]()
+    for item in found:
+        if origin := extensions.origin(KINDS.get(what, ""), item["name"].split("(")[0]):
+            item["from"] = origin
+    return found
 
 
 def show(found: list[Item], console: Console) -> None:

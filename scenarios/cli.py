@@ -28,6 +28,7 @@ Examples:
   aftershock run kill-worker segfault hang-frozen
   aftershock run preprod --out out/preprod
   aftershock run preprod --out out/preprod --resume
+  aftershock run --inject 'kill; at_step(25); Rank(1)'
 """
 
 LISTS = ("scenarios", "faults", "triggers", "targets", "expectations")
@@ -67,9 +68,12 @@ Examples:
 
 LATER: dict[str, str] = {
     "compare": "scenarios.comparing",
+    "config": "scenarios.configured",
     "diff": "scenarios.differing",
+    "new": "scenarios.starting",
     "plan": "scenarios.planning",
     "trend": "scenarios.trending",
+    "validate": "scenarios.validating",
 }
 """Commands in modules of their own: the attribute of that name there is the command."""
 
@@ -80,8 +84,9 @@ def cli() -> None:
     """Break a distributed training job on purpose, and prove with numbers that it came back whole."""
 
 
-@cli.command(epilog=RUN_EXAMPLES)
-@click.argument("names", metavar="SCENARIO...", nargs=-1, required=True)
+@cli.command(epilog=RUN_EXAMPLES, cls=asking.Configured)
+@click.argument("names", metavar="SCENARIO...", nargs=-1)
+@asking.injections
 @click.option("--workers", type=int, help="Training workers, each on a node of its own.")
 @click.option("--rank", type=int, help="Rank that the fault hits.")
 @click.option("--step", type=int, help="The fault fires right after this step.")
@@ -97,6 +102,8 @@ def cli() -> None:
     "--resume", is_flag=True, help="Go on with the newest run of this suite below --out that was interrupted."
 )
 @click.option("--share/--no-share", default=True, help="A suite's members share clusters and control runs.  [default]")
+@click.option("--strict/--no-strict", help="What is skipped or not applicable makes the outcome unknown.")
+@asking.from_files
 @click.option("--quiet", is_flag=True, help="Print the result only.")
 def run(
     names: tuple[str, ...],
@@ -109,17 +116,21 @@ def run(
     share: bool,
     **values: Any,
 ) -> int:
-    """Run one SCENARIO, several, or a suite of them, and judge. `aftershock list scenarios` shows what there is."""
+    """Run one SCENARIO, several, or a suite of them, and judge. `aftershock list scenarios` shows what there is.
+
+    A SCENARIO may be a file of your own; FILE::NAME is one of several there.
+    """
+    from scenarios import extensions, preview
     from scenarios.request import resolve
-    from scenarios.scenario import members
 
     options = asking.options(out=Path(out), settings=asking.settings(sets), **values)
-    chosen = members(names)
+    extensions.gather(options.sources)
+    chosen = extensions.members(names, options.inject)
     requests = [replace(resolve(one, options), asked=names) for one in chosen.scenarios]
     if resume and not chosen.suite:
-        raise UsageError(f"--resume: {names[0]} is a single scenario; only a suite can be resumed")
+        raise UsageError(f"--resume: {' '.join(names)} is a single scenario; only a suite can be resumed")
     if dry_run:
-        return _preview(requests, as_json)
+        return preview.tell(requests, as_json)
     from chaos.version import untested
     from chaos.workload import check_own_chaos
 
@@ -137,19 +148,6 @@ def run(
     summary, directory = outcome
     _tell(summary, directory, as_json)
     return summary.exit_code
-
-
-def _preview(requests: list[Request], as_json: bool) -> int:
-    """Print the plans."""
-    from scenarios.preview import preview, show
-
-    if as_json:
-        plans = [preview(request) for request in requests]
-        click.echo(json.dumps(plans if len(plans) > 1 else plans[0], indent=1))
-    else:
-        for request in requests:
-            show(request, asking.console())
-    return ExitCode.PASS
 
 
 def _run_one(request: Request, as_json: bool, quiet: bool, pool: Pool | None = None) -> tuple[Summary, Path] | ExitCode:
@@ -200,7 +198,7 @@ def _run_suite(name: str, requests: list[Request], as_json: bool, quiet: bool, r
     return record.exit_code
 
 
-@cli.command(epilog=SWEEP_EXAMPLES)
+@cli.command(epilog=SWEEP_EXAMPLES, cls=asking.Configured)
 @click.argument("what", type=click.Choice(["checkpoint"]))
 @click.option("--stage", "stages", multiple=True, type=click.Choice(STAGES), help="Crash only there.  [default: all]")
 @click.option("--workers", type=int, help="Training workers, each on a node of its own.")
@@ -224,15 +222,17 @@ def sweep(
 @cli.command()
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--expect", default="", metavar="TEXT", help="Bounds of your own, such as 'recovers(within=60)'.")
+@asking.from_files
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
-def analyze(directory: Path, expect: str, as_json: bool) -> int:
+def analyze(directory: Path, expect: str, as_json: bool, sources: tuple[Path, ...]) -> int:
     """Judge a stored RUN directory again, from its files alone."""
-    from scenarios import sweep_record, sweeping
+    from scenarios import extensions, sweep_record, sweeping
 
     if sweep_record.is_sweep(directory):
         if expect:
             raise UsageError(f"--expect {expect}: {directory} is a sweep, of which nothing else can be expected")
         return sweeping.tell(directory, as_json)
+    extensions.of_run(directory, sources)
     summary = _judge(directory, fresh=False, expect=expect)
     _tell(summary, directory, as_json)
     return summary.exit_code
@@ -274,11 +274,13 @@ def verify(as_json: bool, **values: Any) -> int:
 
 @cli.command(name="list", epilog=LIST_EXAMPLES)
 @click.argument("what", type=click.Choice(LISTS), default="scenarios")
+@asking.from_files
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def list_(what: str, as_json: bool) -> None:
+def list_(what: str, as_json: bool, sources: tuple[Path, ...]) -> None:
     """List the scenarios, or what a scenario is made of."""
-    from scenarios import catalogue
+    from scenarios import catalogue, extensions
 
+    extensions.gather(sources)
     items = catalogue.items(what)
     if as_json:
         click.echo(json.dumps(items, indent=1))
@@ -337,7 +339,7 @@ def heal(as_json: bool) -> int:
     return ExitCode.NOT_HEALED if any(healing.errors for healing in done) else ExitCode.PASS
 
 
-@cli.command(epilog=PRUNE_EXAMPLES)
+@cli.command(epilog=PRUNE_EXAMPLES, cls=asking.Configured)
 @click.option("--out", default="runs", show_default=True, help="Where the run directories are.")
 @click.option(
     "--keep", type=click.IntRange(min=0), default=10, show_default=True, help="Passed runs of each name to keep."

@@ -11,14 +11,14 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import psutil
 
-from chaos import healing
+from chaos import driving, healing
 from chaos import ledger as ledgers
 from chaos.agent.plan import Plan
 from chaos.cluster.local import ClusterFailed, LocalCluster
@@ -32,6 +32,7 @@ from chaos.version import versions
 from chaos.watch import Interrupted, ignore_signals, interrupt_by_signals, restore_signals
 from chaos.workload import Workload
 from metrics.verdict import RECORD, Record
+from scenarios import extensions
 from scenarios.request import Request, with_data
 from scenarios.scenario import Shape
 from scenarios.testbed import Pool, Testbed
@@ -126,7 +127,9 @@ def open_run(request: Request, observers: Iterable[Observer], pool: Pool | None 
     directory = out.absolute() / f"{stamp}-{request.scenario.name}-{run_id}"
     try:
         directory.mkdir(parents=True)
-        return _fill(directory, request, run_id, observers, pool)
+        run = _fill(directory, request, run_id, observers, pool)
+        driving.tell(directory)
+        return run
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise UsageError(f"--out {out}: {error.strerror or error}; name a directory that can be written") from error
@@ -143,7 +146,8 @@ def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Ob
             "free some or name another directory"
         )
     request = with_data(request, directory)
-    (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record(request, run_id)), indent=1))
+    stored = record(request, run_id, extensions.keep(request.taken, directory))
+    (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(stored), indent=1))
     ttl_s = 2 * request.deadline_s + TTL_MARGIN_S
     bed = pool.bed(request.cluster_key, ttl_s) if pool else Testbed(Ledger.open(directory, run_id, ttl_s))
     writer = HistoryWriter(directory, observers)
@@ -152,8 +156,8 @@ def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Ob
     return Run(request, directory, run_id, writer, bed)
 
 
-def record(request: Request, run_id: str) -> Record:
-    """The resolved scenario, as stored."""
+def record(request: Request, run_id: str, sources: Sequence[str] = ()) -> Record:
+    """The resolved scenario, as stored; ``sources``: the run's copies of files of the user's own."""
     shape = request.shape
     return Record(
         schema=2,
@@ -177,6 +181,8 @@ def record(request: Request, run_id: str) -> Record:
         versions={**versions(), "python": sys.version.split()[0]},
         commit=_git_commit(),
         epoch_samples=request.epoch_samples,
+        strict=request.options.strict,
+        sources=list(sources),
     )
 
 
@@ -253,7 +259,13 @@ def _conduct(run: Run, directory: Path, writer: HistoryWriter, *, with_faults: b
     injections = run.request.injections if with_faults else ()
     request = run.request if with_faults else run.request.undisturbed
     watchdog_s = request.shape.watchdog_s
-    plan = Plan(run_id=run.run_id, directory=str(directory), injections=injections, watchdog_s=watchdog_s)
+    plan = Plan(
+        run_id=run.run_id,
+        directory=str(directory),
+        injections=injections,
+        watchdog_s=watchdog_s,
+        sources=extensions.for_agent(request.taken, injections, run.directory),
+    )
     program = workload(request, directory)
     deadline, scenario = run.request.deadline_s, run.request.scenario
     waits_s = scenario.waits_s if with_faults else 0.0

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from chaos.agent.plan import Injection
+from chaos.exits import ExitCode
 from chaos.faults.base import all_faults
 from chaos.timeouts import TIMEOUTS, floor_s
+from scenarios import asking
 from scenarios.request import Request
+
+
+def tell(requests: Sequence[Request], as_json: bool) -> int:
+    """Print the plans of these requests; returns the exit code."""
+    if as_json:
+        plans = [preview(request) for request in requests]
+        click.echo(json.dumps(plans if len(plans) > 1 else plans[0], indent=1))
+    else:
+        for request in requests:
+            show(request, asking.console())
+    return ExitCode.PASS
 
 
 def preview(request: Request) -> dict[str, Any]:

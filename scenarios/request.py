@@ -15,9 +15,11 @@ import pydantic
 from chaos.agent.plan import Injection
 from chaos.exits import UsageError
 from chaos.faults.base import all_faults
+from chaos.own import lines as lines_of
 from chaos.schedule import plan
-from chaos.targets import Inventory, Rank
+from chaos.targets import Inventory, NoTarget, Rank
 from metrics.expectations import Expectation, parse
+from scenarios import extensions
 from scenarios.scenario import Scenario, Shape, check_injections
 from trainer.config import TrainerConfig
 
@@ -33,7 +35,8 @@ HARMLESS = {
 """Trainer settings that change nothing in a training that nothing disturbs."""
 
 FLAGS = {
-    "--json", "--control", "--no-control", "--dry-run", "--resume", "--share", "--no-share", "--quiet",
+    "--json", "--control", "--no-control", "--dry-run", "--resume", "--share", "--no-share", "--quiet", "--strict",
+    "--no-strict",
 }  # fmt: skip
 """Options of ``aftershock run`` that no value follows."""
 
@@ -53,6 +56,9 @@ class Options(pydantic.BaseModel, extra="forbid", frozen=True, allow_inf_nan=Fal
     deadline: pydantic.PositiveFloat | None = None
     out: Path = Path("runs")
     settings: dict[str, str] = {}
+    strict: bool = False
+    sources: tuple[Path, ...] = ()
+    inject: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +99,11 @@ class Request:
         return self.scenario.control if self.options.control is None else self.options.control
 
     @property
+    def taken(self) -> list[extensions.Taken]:
+        """What was loaded of the user's own that it needs."""
+        return extensions.needed(self.scenario.name, self.injections, self.expects)
+
+    @property
     def undisturbed(self) -> Request:
         """The same for the control run: nothing to wait for, no watchdog, and a group of the full size from the start.
 
@@ -117,7 +128,7 @@ class Request:
     @property
     def command(self) -> str:
         """The command that repeats the run."""
-        name, words = self.scenario.name, sys.argv[1:]
+        name, words = extensions.word_for(self.scenario.name, self.asked), sys.argv[1:]
         if not _is_command():
             return f"aftershock run {name}"
         places = [i for i, word in enumerate(words) if word in self.asked and not _takes_value(words[i - 1])]
@@ -155,6 +166,13 @@ def resolve(scenario: Scenario, options: Options) -> Request:
         config = TrainerConfig(**{**scenario.settings, **settings, **chosen, **name})
     except ValueError as error:
         raise UsageError(str(error)) from error
+    except (UsageError, NoTarget):
+        raise
+    except Exception as error:
+        if not (lines := lines_of(error)):
+            raise
+        raise UsageError(f"scenario '{scenario.name}': {error!r} at {lines[-1]}") from error
+    extensions.check_carried(injections)
     if options.expect:
         expects = expects.but(parse(options.expect))
     request = Request(scenario, shape, injections, expects, config, options)

@@ -172,19 +172,24 @@ class Suite:
     members: tuple[str, ...]
 
 
-S = TypeVar("S", Scenario, Suite)
+S = TypeVar("S", bound=Scenario | Suite)
 
 _REGISTER: dict[str, Scenario | Suite] = {}
 
 
 def register(found: S) -> S:
-    """Make a scenario, or a suite of them, known by its name."""
+    """Make a scenario, or a suite of them, known by its name.
+
+    Raises UsageError when another one has that name.
+    """
+    if found.name in _REGISTER and _REGISTER[found.name] is not found:
+        raise UsageError(f"a scenario called '{found.name}' exists already: give this one another name")
     _REGISTER[found.name] = found
     return found
 
 
 def all_scenarios() -> dict[str, Scenario | Suite]:
-    """Every scenario and suite of the library, by name."""
+    """Every scenario and suite of the library, and every one of the user's own that was loaded, by name."""
     import importlib
     import pkgutil
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from chaos import driving
 from chaos.exits import ExitCode, UsageError, worst
 from chaos.history import NAME as HISTORY
 from chaos.history import Event, History
@@ -127,6 +128,7 @@ class SuiteRun:
     def run(self) -> SuiteRecord:
         """Run member after member; an interruption ends the suite. The record is stored at the start and after each."""
         self._store()
+        driving.tell(self.directory)
         try:
             for request in self._in_order():
                 interrupt_by_signals()
@@ -174,7 +176,10 @@ class SuiteRun:
         asked = [request.scenario.name for request in self.requests]
         members = [self.members[name] for name in asked if name in self.members]
         codes = [ExitCode(m.exit_code) for m in members if m.verdict != SKIPPED]
-        codes += [ExitCode.UNKNOWN] if len(members) < len(asked) else []
+        lacking = len(members) < len(asked) or (
+            self.options.get("strict") and any(m.verdict == SKIPPED for m in members)
+        )
+        codes += [ExitCode.UNKNOWN] if lacking else []
         codes += [ExitCode.NOT_HEALED] if self._left else []
         codes += [ExitCode.ABORTED] if self._interrupted else []
         earlier = self.before.wall_s if self.before else 0.0

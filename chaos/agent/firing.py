@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from chaos import own
 from chaos.agent.events import EventWriter, harmless
 from chaos.agent.plan import NODE, Board, Injection, Plan
 from chaos.faults.base import Attack, Fault, InjectedError, Proof, all_faults, find_fault
@@ -40,6 +41,8 @@ class Firing:
 
     def __post_init__(self) -> None:
         self._board = Board(self.plan.board)
+        for source, copy in self.plan.sources.items():
+            own.load(source, copy)
         node = os.environ.get(NODE, "")
         self._mine = [i for i in self.plan.injections if i.hits(self.rank, node)]
         others = [i for i in self.plan.injections if i not in self._mine]

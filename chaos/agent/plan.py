@@ -53,7 +53,8 @@ class Plan:
     """The agent's orders for one run of a workload.
 
     ``watchdog_s``: seconds without a step on any rank after which the group is restarted; 0 for no watchdog.
-    ``steps_of``: the steps of checkpoints that an earlier life of the same job has stored, by name.
+    ``steps_of``: the steps of checkpoints that an earlier life of the same job has stored, by name. ``sources``: the
+    files of faults that are the user's own, and the run's copies of them, which are read; or installed modules.
     """
 
     run_id: str
@@ -61,6 +62,7 @@ class Plan:
     injections: tuple[Injection, ...] = ()
     watchdog_s: float = 0.0
     steps_of: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def events(self) -> Path:

@@ -16,6 +16,8 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, ClassVar, Protocol
 
+from chaos.exits import UsageError
+from chaos.own import place_of
 from chaos.process import Identity
 
 
@@ -159,13 +161,20 @@ _REGISTER: dict[str, type[Fault]] = {}
 
 
 def register(fault: type[Fault]) -> type[Fault]:
-    """Make a fault known by its name."""
+    """Make a fault known by its name.
+
+    Raises UsageError when another one has that name.
+    """
+    known = _REGISTER.get(fault.name)
+    if known is not None and place_of(known) != place_of(fault):
+        where = Path(place_of(known)[0]).name
+        raise UsageError(f"a fault called '{fault.name}' exists already, in {where}: give this one another name")
     _REGISTER[fault.name] = fault
     return fault
 
 
 def all_faults() -> dict[str, type[Fault]]:
-    """Every fault of this package, by name."""
+    """Every fault of this package and every one of the user's own that was loaded, by name."""
     import chaos.faults
 
     for module in pkgutil.iter_modules(chaos.faults.__path__):

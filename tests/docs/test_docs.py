@@ -40,6 +40,7 @@ from scenarios import suite
 from scenarios.execute import TTL_MARGIN_S, record
 from scenarios.request import SHARED
 from scenarios.scenario import Scenario, Shape, Suite, all_scenarios
+from scenarios.starting import KINDS, starting_point
 from tests.docs.pages import (
     DOCS,
     PAGES,
@@ -344,11 +345,14 @@ def test_the_defaults_of_a_scenario_are_documented() -> None:
         ("writing-a-fault.md", ("chaos/faults/kill.py", "chaos/faults/hang.py", "chaos/faults/freeze.py")),
         ("writing-a-scenario.md", ("scenarios/library/workers.py", "scenarios/library/phases.py")),
         ("triggers.md", ("chaos/triggers.py",)),
+        ("writing-a-check.md", ()),
+        ("in-pytest.md", ("examples/test_my_job.py",)),
     ],
 )
 def test_the_examples_of_a_guide_stand_in_the_source_word_for_word(guide: str, sources: tuple[str, ...]) -> None:
-    examples = blocks(page(guide), "python") + blocks(page(guide), "")
+    examples = blocks(page(guide), "python") + blocks(page(guide), "") * (guide == "triggers.md")
     texts = [(ROOT / source).read_text(encoding="utf-8") for source in sources]
+    texts += [text for kind in KINDS for text in starting_point(kind, Path(f"my_{kind}.py")).values()]
     assert len(examples) >= len(sources)
     assert [example for example in examples if not any(example.strip("\n") in text for text in texts)] == []
     assert all(f"`{source}`" in page(guide) for source in sources if guide.startswith("writing"))
@@ -400,4 +404,4 @@ def test_every_command_that_a_page_shows_exists(name: str) -> None:
         assert (command or inline) in commands()
         known = {option for p in commands()[command or inline].params for option in (*p.opts, *p.secondary_opts)}
         assert set(re.findall(r"(?<= )--[a-z-]+", options.split("#")[0])) <= known
-        assert command != "run" or argument in all_scenarios()
+        assert command != "run" or (argument or "-").startswith("-") or argument in all_scenarios()

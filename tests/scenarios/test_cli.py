@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -212,9 +213,7 @@ def test_every_example_of_the_help_can_be_planned(command):
     examples = [line for line in lines if line.startswith("aftershock run ")]
     assert len(examples) >= 5
     for example in examples:
-        words = example.replace("'", "").split("--expect ")
-        text = words[1:] and ["--expect", words[1]]
-        result = command(*words[0].split()[1:], *text, "--dry-run")
+        result = command(*shlex.split(example)[1:], "--dry-run")
         assert result.exit_code == ExitCode.PASS, (example, result.output)
 
 

@@ -1,0 +1,1 @@
+"""Starting points that ``aftershock new`` copies, each with its test; ``starter`` in them becomes the user's name."""
