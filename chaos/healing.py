@@ -16,6 +16,7 @@ import tenacity
 
 from chaos.ledger import POINTER, Account, Ledger, append, registry
 from chaos.process import Identity
+from chaos.storage import take_in
 
 
 def undo(path: Path) -> list[str]:
@@ -67,6 +68,12 @@ def _continue(account: Account, entry: dict[str, Any]) -> None:
     Identity(entry["pid"], entry["start"]).send(signal.SIGCONT)
 
 
+def _take_in(account: Account, entry: dict[str, Any]) -> None:
+    """Move what a job has stored below its run directory, once nobody writes there any more."""
+    _end_processes(account, entry)
+    take_in(Path(entry["experiment"]), entry["found"], Path(entry["into"]))
+
+
 def _ends_with_its_process(account: Account, entry: dict[str, Any]) -> None:
     """A fault inside a training process: ending the processes, which comes next, is its end."""
 
@@ -78,6 +85,7 @@ RECIPES: dict[str, Recipe] = {
     "processes": _end_processes,
     "injection": _ends_with_its_process,
     "stopped": _continue,
+    "storage": _take_in,
 }
 
 

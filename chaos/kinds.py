@@ -21,6 +21,11 @@ DATA: dict[str, dict[str, Any]] = {
     "state": {"name": str, "parts": dict[str, str]},
     "controller.start": {
         "experiment": str,
+        "filesystem?": str,
+        "found?": list[str],
+        "workers?": int | list[int],
+        "claim?": dict[str, float],
+        "timeout_s?": float | None,
         "max_failures?": int,
         "max_preemption_failures?": int | None,
         "controller_failure_limit?": int,

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from chaos.history import Event
-from metrics.attempts import by_step, commits_before, effective_steps
+from metrics.attempts import Attempt, by_step, commits_before, effective_steps
 from metrics.recovery import cut_short, quick_step_seconds, recoveries
-from metrics.verdict import Case, Finding, Verdict, per_case
+from metrics.verdict import Case, Finding, Verdict, per_case, untold
+
+NO_SAMPLES = "the workload told of no samples (observe.samples)"
 
 LARGEST = 10_000_000
 """Samples of one step that are still counted one by one."""
@@ -50,7 +52,7 @@ def check_resume_step(case: Case) -> Finding:
             if given != wanted:
                 seen = f"attempt {attempt.number}, rank {rank} was given {given}, the last committed is {wanted}"
                 return Finding(name, Verdict.FAIL, expected, seen)
-            if wanted is not None and rank not in attempt.restore_begins and attempt.number not in short:
+            if wanted is not None and rank in _readers(case, attempt) and attempt.number not in short:
                 seen = f"attempt {attempt.number}, rank {rank} opened no file of {wanted}"
                 return Finding(name, Verdict.FAIL, expected, seen)
         if step is None:
@@ -60,6 +62,16 @@ def check_resume_step(case: Case) -> Finding:
     if {attempt.number for attempt in restarts} <= short:
         return Finding(name, Verdict.UNKNOWN, expected, "every restarted attempt was ended before its first step")
     return Finding(name, Verdict.PASS, expected, "; ".join(told))
+
+
+def _readers(case: Case, attempt: Attempt) -> set[int]:
+    """The ranks that should have opened a file of their checkpoint, and did not.
+
+    Of a user's script one rank is enough: it may hand what it read to the others.
+    """
+    if case.record.script and attempt.restore_begins:
+        return set()
+    return attempt.checkpoints_given.keys() - attempt.restore_begins.keys()
 
 
 def lost_steps_bound(case: Case) -> int:
@@ -172,7 +184,7 @@ def check_batch(case: Case) -> Finding:
     steps, worlds = effective(case), _worlds(case)
     counts = {step: consumed(events) for step, events in steps.items()}
     if not any(counts.values()):
-        return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no samples (observe.samples)")
+        return untold(case, name, expected, NO_SAMPLES, "observe.samples(ids)")
     ((usual, _),) = Counter(count for count in counts.values() if count).most_common(1)
     odd = next((step for step, count in counts.items() if count != usual), None)
     if odd is None:
@@ -215,7 +227,7 @@ def check_samples(case: Case) -> Finding:
     name, expected = "samples", "every sample exactly once in each epoch of the effective history"
     steps = effective(case)
     if not any(map(consumed, steps.values())):
-        return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no samples (observe.samples)")
+        return untold(case, name, expected, NO_SAMPLES, "observe.samples(ids)")
     # A workload that reads in the order of ids begins with the first of them; then each step tells what is due next.
     begin = sample_ids(next(iter(steps.values())))
     in_order = case.record.epoch_samples and begin == Counter(range(begin.total()))

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.history import Event, History
+from chaos.history import Event
 from metrics.attempts import Attempt, by_step, effective_steps
-from metrics.checkpoints.content import differing, saved_parts, storage_of
+from metrics.checkpoints.content import differing, saved_parts
 from metrics.checkpoints.dcp import BadCheckpoint
 from metrics.checkpoints.values import Gap, distance, gaps
 from metrics.continuity import by_rank, effective, sample_ids
-from metrics.verdict import Case, Finding, Verdict
+from metrics.scripts import check_content, on_disk
+from metrics.verdict import Case, Finding, Verdict, untold
 
 
 def _unusable(case: Case) -> str:
@@ -68,25 +69,28 @@ def _same_trajectory(case: Case, name: str, expected: str) -> Finding:
     if differences := sorted(rank.difference for rank in ranks if rank.difference):
         step, which, words = differences[0]
         return Finding(name, Verdict.FAIL, expected, f"first difference at step {step}, rank {which}: {words}")
-    if not any(rank.losses for rank in ranks):
-        return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no loss (observe.loss)")
+    losses = any(rank.losses for rank in ranks)
+    if not losses and not (case.record.script and any(rank.rates for rank in ranks)):
+        return untold(case, name, expected, "the workload told of no loss (observe.loss)", "observe.loss(loss.item())")
     if odd := sorted((rank.lone, rank.rank) for rank in ranks if rank.lone is not None):
         return Finding(
             name, Verdict.FAIL, expected, f"only one of the two runs has step {odd[0][0]} of rank {odd[0][1]}"
         )
     told = sum(bool(rank.steps) for rank in ranks)
-    return Finding(name, Verdict.PASS, expected, f"{len(steps)} steps on {told} ranks equal, bitwise")
+    what = "" if losses else "learning rate of "
+    return Finding(name, Verdict.PASS, expected, f"{what}{len(steps)} steps on {told} ranks equal, bitwise")
 
 
 @dataclass(frozen=True)
 class _Compared:
-    """A rank's steps in both runs, the first that is in one only, the first that differs, whether a loss was told."""
+    """A rank's steps in both runs, the first that is in one only, the first that differs, what was told of them."""
 
     rank: int
     steps: list[int]
     lone: int | None
     difference: tuple[int, int, str] | None
     losses: bool
+    rates: bool
 
     @classmethod
     def of(cls, rank: int, mine: list[Event], control: list[Event]) -> _Compared:
@@ -95,8 +99,8 @@ class _Compared:
         both = sorted(ours.keys() & theirs.keys())
         found = ((step, _difference(ours[step].data, theirs[step].data)) for step in both)
         difference = next(((step, rank, words) for step, words in found if words), None)
-        losses = any(ours[step].data["loss"] is not None for step in both)
-        return cls(rank, both, min(ours.keys() ^ theirs.keys(), default=None), difference, losses)
+        losses, rates = (any(ours[step].data[key] is not None for step in both) for key in ("loss", "lr"))
+        return cls(rank, both, min(ours.keys() ^ theirs.keys(), default=None), difference, losses, rates)
 
 
 def _difference(mine: Mapping[str, Any], control: Mapping[str, Any]) -> str:
@@ -176,6 +180,8 @@ def check_state(case: Case, within: float | None = None) -> Finding:
         expected = f"all values of the newest checkpoint equal the control run's of the same step, within {within:g}"
     if finding := _without_control(case, name, expected):
         return finding
+    if case.record.script:
+        return check_content(case, name)
     return _same_state(case, name, expected) if within is None else _near_state(case, name, expected, within)
 
 
@@ -205,8 +211,8 @@ def _after_fault(case: Case) -> list[Attempt]:
 
 def _near_state(case: Case, name: str, expected: str, within: float) -> Finding:
     assert case.control is not None
-    ours = _on_disk(case.directory, case.history, _after_fault(case))
-    theirs = _on_disk(case.directory / "control", case.control, case.control_attempts)
+    ours = on_disk(case.directory, case.history, _after_fault(case))
+    theirs = on_disk(case.directory / "control", case.control, case.control_attempts)
     both = sorted(ours.keys() & theirs.keys())
     if not both:
         return Finding(name, Verdict.UNKNOWN, expected, _why_no_pair(ours, theirs), where="control/storage")
@@ -218,14 +224,6 @@ def _near_state(case: Case, name: str, expected: str, within: float) -> Finding:
         seen = f"the control run's checkpoint of step {step} cannot be read: {error}"
         return Finding(name, Verdict.UNKNOWN, expected, seen, where="control/storage")
     return _judged(name, expected, step, where, found, within)
-
-
-def _on_disk(directory: Path, history: History, attempts: list[Attempt]) -> dict[int, Path]:
-    """The committed checkpoints that are on disk, by step."""
-    storage = storage_of(directory, history)
-    commits = [commit for attempt in attempts for commit in attempt.commits if commit.step is not None]
-    folders = {commit.step or 0: storage / str(commit.data["checkpoint"]) for commit in commits} if storage else {}
-    return {step: folder for step, folder in folders.items() if folder.is_dir()}
 
 
 def _why_no_pair(ours: dict[int, Path], theirs: dict[int, Path]) -> str:

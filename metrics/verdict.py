@@ -42,7 +42,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     trigger. ``timeouts``: seconds by name (``chaos.timeouts``), None for Ray's default. ``epoch_samples``: samples in
     one epoch, with ids from 0; None where that is not known. ``known_issue``: what Ray or torch is known to do wrong.
     ``poll_s``: how often the controller polls its workers. ``strict``: whether what is not applicable is unknown.
-    ``sources``: the run's copies of the files of the user's own that it needs.
+    ``sources``: the run's copies of the files of the user's own that it needs. ``script``: the user's own training
+    script and its arguments, empty for the reference trainer.
     """
 
     schema: int
@@ -68,6 +69,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     known_issue: str = ""
     strict: bool = False
     sources: list[str] = []
+    script: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,16 @@ def worst_of(findings: Iterable[Finding]) -> Verdict:
 
 
 Check = Callable[[Case], Finding]
+
+
+def untold(case: Case, name: str, expected: str, seen: str, call: str) -> Finding:
+    """The answer where the program did not volunteer what a check needs.
+
+    The reference trainer always does, so its silence is *unknown*; to a user's script the check does not apply.
+    """
+    if not case.record.script:
+        return Finding(name, Verdict.UNKNOWN, expected, seen)
+    return Finding(name, Verdict.NOT_APPLICABLE, expected, f"{seen}; from chaos import observe; {call} supplies it")
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,26 @@ class Configured(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
+class WithScript(Configured):
+    """A command after whose own words may come ``--`` and the command of a training script: see ``script``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what stands before the ``--``; keep what follows."""
+        mine = args[: args.index("--")] if "--" in args else args
+        ctx.meta[_SCRIPT] = tuple(args[len(mine) + 1 :])
+        if "--" in args and not ctx.meta[_SCRIPT]:
+            raise click.UsageError("nothing follows --: write -- python train.py")
+        return super().parse_args(ctx, mine)
+
+
+_SCRIPT = f"{__name__}.script"
+
+
+def script() -> tuple[str, ...]:
+    """The command of the training script that the present command was given; empty for none."""
+    return tuple(click.get_current_context().meta[_SCRIPT])
+
+
 def from_files(command: F) -> F:
     """The option ``--from``, for commands that take scenarios, faults and checks of the user's own."""
     return click.option(

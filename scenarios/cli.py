@@ -29,6 +29,7 @@ Examples:
   aftershock run preprod --out out/preprod
   aftershock run preprod --out out/preprod --resume
   aftershock run --inject 'kill; at_step(25); Rank(1)'
+  aftershock run kill-worker -- python train.py --epochs 3
 """
 
 LISTS = ("scenarios", "faults", "triggers", "targets", "expectations")
@@ -84,10 +85,12 @@ def cli() -> None:
     """Break a distributed training job on purpose, and prove with numbers that it came back whole."""
 
 
-@cli.command(epilog=RUN_EXAMPLES, cls=asking.Configured)
-@click.argument("names", metavar="SCENARIO...", nargs=-1)
+@cli.command(epilog=RUN_EXAMPLES, cls=asking.WithScript)
+@click.argument("names", metavar="SCENARIO... [-- COMMAND]", nargs=-1)
 @asking.injections
 @click.option("--workers", type=int, help="Training workers, each on a node of its own.")
+@click.option("--nodes", type=int, help="Nodes of the cluster.  [default: as many as the workers need]")
+@click.option("--cpus-per-node", type=int, help="CPUs of each, for a COMMAND of your own.  [default: 2 or more]")
 @click.option("--rank", type=int, help="Rank that the fault hits.")
 @click.option("--step", type=int, help="The fault fires right after this step.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of training and of random targets.")
@@ -118,14 +121,16 @@ def run(
 ) -> int:
     """Run one SCENARIO, several, or a suite of them, and judge. `aftershock list scenarios` shows what there is.
 
-    A SCENARIO may be a file of your own; FILE::NAME is one of several there.
+    A SCENARIO may be a file of your own; FILE::NAME is one of several there. The reference trainer is broken, or, as it
+    is, the Ray Train script that COMMAND starts.
     """
     from scenarios import extensions, preview
-    from scenarios.request import resolve
+    from scenarios.request import resolver
 
     options = asking.options(out=Path(out), settings=asking.settings(sets), **values)
     extensions.gather(options.sources)
     chosen = extensions.members(names, options.inject)
+    resolve = resolver(asking.script())
     requests = [replace(resolve(one, options), asked=names) for one in chosen.scenarios]
     if resume and not chosen.suite:
         raise UsageError(f"--resume: {' '.join(names)} is a single scenario; only a suite can be resumed")
@@ -152,14 +157,16 @@ def run(
 
 def _run_one(request: Request, as_json: bool, quiet: bool, pool: Pool | None = None) -> tuple[Summary, Path] | ExitCode:
     """Run and judge one scenario; a code where there is nothing to show."""
+    from scenarios import scripts
     from scenarios.execute import execute
     from scenarios.view import Progress
 
     title = f"{request.scenario.name}: {request.scenario.title}"
 
     def run_and_judge() -> tuple[Summary, Path]:
-        with Progress(asking.console(stderr=as_json), title, request.shape.steps, quiet) as progress:
-            directory = execute(request, [progress], pool)
+        steps = 0 if request.program.script else request.shape.steps
+        with Progress(asking.console(stderr=as_json), title, steps, quiet) as progress:
+            directory = execute(request, [progress], pool, scripts.STAGES if request.program.script else None)
             progress.phase("judge")
             return _judge(directory, fresh=True), directory
 

@@ -36,7 +36,6 @@ from scenarios import extensions
 from scenarios.request import Request, with_data
 from scenarios.scenario import Shape
 from scenarios.testbed import Pool, Testbed
-from trainer.config import TrainerConfig
 
 TTL_MARGIN_S = 300.0
 """What a run may take beside its two training scripts, seconds."""
@@ -50,7 +49,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 class Run:
     """One execution of one scenario in its own directory.
 
-    ``finished``: whether all phases reached their goals. ``sound``: whether all stages came to their end.
+    ``undo``: what must be done at its end beside what its ledger tells. ``finished``: whether all phases reached their
+    goals. ``sound``: whether all stages came to their end.
     """
 
     request: Request
@@ -60,6 +60,7 @@ class Run:
     bed: Testbed
     began_s: float = field(default_factory=time.time)
     conducts: list[Conduct] = field(default_factory=list, init=False)
+    undo: list[Callable[[], None]] = field(default_factory=list, init=False)
     finished: bool = field(default=False, init=False)
     sound: bool = field(default=False, init=False)
 
@@ -87,14 +88,18 @@ def execute(
 
     Whatever happens, all that was started is undone before this returns, but a cluster of the ``pool`` on which nothing
     of this run is left; what went wrong is in the history. ``stages``: what to do, by default one run of the scenario.
-    Raises UsageError when the run directory cannot be used, StorageFailed when it stops being usable.
+    Raises UsageError when the run directory cannot be used, or what is run turns out not to be fit for it; nothing of
+    the run is left then. Raises StorageFailed when the run directory stops being usable.
     """
     interrupt_by_signals()
     run = open_run(request, observers, pool)
+    refused: UsageError | None = None
     try:
         for stage in STAGES if stages is None else stages:
             stage(run)
         run.sound = True
+    except UsageError as error:
+        refused = error
     except Interrupted as reason:
         run.writer.emit("run.aborted", data={"reason": str(reason)})
     except ClusterFailed as error:
@@ -112,6 +117,9 @@ def execute(
         restore_signals()
     else:
         interrupt_by_signals()  # a cluster may be standing: an end of the process must still pass by its pool
+    if refused is not None:
+        shutil.rmtree(run.directory, ignore_errors=True)
+        raise refused
     return run.directory
 
 
@@ -177,7 +185,8 @@ def record(request: Request, run_id: str, sources: Sequence[str] = ()) -> Record
         known_issue=request.scenario.known_issue,
         timeouts=shape.timeouts,
         injections=[dataclasses.asdict(injection) for injection in request.injections],
-        settings=dataclasses.asdict(request.config),
+        script=list(request.program.script),
+        settings=request.program.settings,
         versions={**versions(), "python": sys.version.split()[0]},
         commit=_git_commit(),
         epoch_samples=request.epoch_samples,
@@ -229,12 +238,12 @@ def start_cluster(run: Run) -> None:
 
 def break_it(run: Run) -> None:
     """The run with the fault: nothing is armed before the ledger has it."""
-    conduct = _conduct(run, run.directory, run.writer, with_faults=True)
+    broken = conduct(run, run.directory, run.writer, with_faults=True)
     for injection in run.request.injections:
         told = {"injection": injection.id, "fault": injection.fault, "target": injection.where}
         run.bed.intend_injection(**told)
         run.writer.emit("fault.armed", data={**told, "trigger": str(injection.trigger), "values": injection.values})
-    run.finished = conduct.run()
+    run.finished = broken.run()
 
 
 def control(run: Run) -> None:
@@ -249,13 +258,14 @@ def control(run: Run) -> None:
         return
     run.writer.emit("run.phase", data={"phase": "control"})
     run.cluster.restore()
-    _conduct(run, directory, HistoryWriter(directory), with_faults=False).run()
+    conduct(run, directory, HistoryWriter(directory), with_faults=False).run()
 
 
 STAGES: tuple[Stage, ...] = (sweep, start_cluster, break_it, control)
 
 
-def _conduct(run: Run, directory: Path, writer: HistoryWriter, *, with_faults: bool) -> Conduct:
+def conduct(run: Run, directory: Path, writer: HistoryWriter, *, with_faults: bool) -> Conduct:
+    """One launch of the program under a plan, in a directory; it is drained when the run is healed."""
     injections = run.request.injections if with_faults else ()
     request = run.request if with_faults else run.request.undisturbed
     watchdog_s = request.shape.watchdog_s
@@ -269,33 +279,21 @@ def _conduct(run: Run, directory: Path, writer: HistoryWriter, *, with_faults: b
     program = workload(request, directory)
     deadline, scenario = run.request.deadline_s, run.request.scenario
     waits_s = scenario.waits_s if with_faults else 0.0
-    conduct = Conduct(directory, program, plan, run.cluster, writer, deadline, scenario.recovers, waits_s)
-    run.conducts.append(conduct)
-    return conduct
+    made = Conduct(directory, program, plan, run.cluster, writer, deadline, scenario.recovers, waits_s)
+    run.conducts.append(made)
+    return made
 
 
 def workload(request: Request, directory: Path) -> Workload:
-    """The reference trainer as a command, storing below a run directory, which is new and so empty."""
-    config = dataclasses.replace(request.config, storage=str(directory / "storage"), observer="chaos.observe")
-    return Workload(
-        command=(sys.executable, "-m", "trainer", *arguments(config)),
-        environment=_timeouts(request.shape),
-        workers=request.shape.workers,
-        steps=request.shape.steps,
-        cwd=directory,
-    )
+    """The program as a command, for a run directory, which is new."""
+    shape = request.shape
+    return request.program.workload(directory, _timeouts(shape), shape.workers, shape.steps)
 
 
 def _timeouts(shape: Shape) -> dict[str, str]:
     """The time-outs of a shape as the environment that Ray reads them from."""
     settings = {TIMEOUTS[name].setting: value for name, value in shape.timeouts.items() if name != "process_group"}
     return {setting: f"{value:g}" for setting, value in settings.items() if value is not None}
-
-
-def arguments(config: TrainerConfig) -> list[str]:
-    """A trainer configuration as command-line arguments."""
-    values = dataclasses.asdict(config)
-    return [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
 
 
 def heal(run: Run) -> None:
@@ -305,15 +303,18 @@ def heal(run: Run) -> None:
     """
     try:
         with contextlib.suppress(OSError):
+            for undo in run.undo:
+                undo()
+        with contextlib.suppress(OSError):
             run.writer.emit("run.phase", data={"phase": "heal"})
             if run.bed.cluster is not None:
                 collect_logs(run.cluster.workspace, run.directory / "logs", run.cluster.secret, run.began_s)
     finally:
-        errors = run.bed.release(clean=run.sound and all(conduct.left_nothing for conduct in run.conducts))
+        errors = run.bed.release(clean=run.sound and all(one.left_nothing for one in run.conducts))
     try:
         run.writer.emit("run.healed", data={"errors": errors})
-        for conduct in run.conducts:
-            conduct.drain()
+        for one in run.conducts:
+            one.drain()
         run.writer.emit("run.end")
         for writer in {id(w): w for w in (run.writer, *(c.writer for c in run.conducts))}.values():
             writer.close()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import random
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from chaos.schedule import plan
 from chaos.targets import Inventory, NoTarget, Rank
 from metrics.expectations import Expectation, parse
 from scenarios import extensions
+from scenarios.program import Program, Reference, Script
 from scenarios.scenario import Scenario, Shape, check_injections
 from trainer.config import TrainerConfig
 
@@ -27,12 +30,6 @@ SHARED = (
     "workers", "min_workers", "cpus_per_worker", "steps", "checkpoint_every", "keep", "max_failures", "timeout_s",
 )  # fmt: skip
 """Numbers that are both the scenario's and the trainer's."""
-
-HARMLESS = {
-    "name", "data", "timeout_s", "max_failures", "min_workers", "cpus_per_worker", "pace", "preemption_check_every",
-    "resize_interval_s", "evaluate_every", "save",
-}  # fmt: skip
-"""Trainer settings that change nothing in a training that nothing disturbs."""
 
 FLAGS = {
     "--json", "--control", "--no-control", "--dry-run", "--resume", "--share", "--no-share", "--quiet", "--strict",
@@ -44,10 +41,16 @@ OWNED = {*SHARED, "seed", "storage", "name", "observer", "address"}
 """Trainer settings that an option of ours, or the harness itself, decides."""
 
 
+SCRIPT_S = 3600.0
+"""Longest life of a user's script in its undisturbed run, seconds."""
+
+
 class Options(pydantic.BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """The options of ``aftershock run``; None leaves the scenario's own value."""
 
     workers: pydantic.PositiveInt | None = None
+    nodes: pydantic.PositiveInt | None = None
+    cpus_per_node: pydantic.PositiveInt | None = None
     rank: pydantic.NonNegativeInt | None = None
     step: pydantic.PositiveInt | None = None
     seed: pydantic.NonNegativeInt = 0
@@ -63,7 +66,7 @@ class Options(pydantic.BaseModel, extra="forbid", frozen=True, allow_inf_nan=Fal
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A resolved scenario: its shape, its injections, what is expected, the trainer's configuration, how to run it.
+    """A resolved scenario: its shape, its injections, what is expected, the program under test, how to run it.
 
     ``epoch_samples``: samples in one epoch, known once the data are there. ``control_from``: a run directory whose
     control run serves for this one too. ``asked``: the names that the user gave, a suite's for each of its members.
@@ -74,7 +77,7 @@ class Request:
     shape: Shape
     injections: tuple[Injection, ...]
     expects: Expectation
-    config: TrainerConfig
+    program: Program
     options: Options
     epoch_samples: int | None = None
     control_from: Path | None = None
@@ -86,11 +89,13 @@ class Request:
         """Longest life of a training script, seconds.
 
         As asked, else 300, 60 more for each restart beyond the first, twice the least time of all steps, and what the
-        scenario waits.
+        scenario waits; an hour for a script of which nothing is known yet.
         """
+        if self.program.script and not self.injections:
+            return self.options.deadline or SCRIPT_S
         known = all_faults()
         breaking = sum(known[injection.fault].breaks for injection in self.injections)
-        least = 2 * self.config.pace * self.config.steps + self.scenario.waits_s
+        least = 2 * self.program.least_s + self.scenario.waits_s
         return self.options.deadline or 300.0 + 60.0 * max(0, breaking - 1) + least
 
     @property
@@ -105,18 +110,20 @@ class Request:
 
     @property
     def undisturbed(self) -> Request:
-        """The same for the control run: nothing to wait for, no watchdog, and a group of the full size from the start.
+        """The same for the control run, without a watchdog."""
+        shape = dataclasses.replace(self.shape, watchdog_s=0.0)
+        return dataclasses.replace(self, program=self.program.undisturbed(), shape=shape)
 
-        An elastic one may begin smaller, where Ray has not heard of a node that has just come back.
-        """
-        config = dataclasses.replace(self.config, pace=0.0, min_workers=0)
-        return dataclasses.replace(self, config=config, shape=dataclasses.replace(self.shape, watchdog_s=0.0))
+    @property
+    def config(self) -> TrainerConfig:
+        """The configuration of the reference trainer, which must be the program."""
+        assert isinstance(self.program, Reference)
+        return self.program.config
 
     @property
     def workload_key(self) -> str:
         """The same for two requests whose runs without a fault train alike, whatever their time-outs and budgets."""
-        told = dataclasses.asdict(self.config)
-        return _digest([(name, value) for name, value in told.items() if name not in HARMLESS], self.shape.per_node)
+        return _digest(self.program.key, self.shape.per_node)
 
     @property
     def cluster_key(self) -> str:
@@ -131,15 +138,22 @@ class Request:
         name, words = extensions.word_for(self.scenario.name, self.asked), sys.argv[1:]
         if not _is_command():
             return f"aftershock run {name}"
+        words = words[: words.index("--")] if "--" in words else words
+        script = ("--", *words_of_script()) if "--" in sys.argv else ()
         places = [i for i, word in enumerate(words) if word in self.asked and not _takes_value(words[i - 1])]
         mine, *others = places or [-1]
         kept = [name if i == mine else word for i, word in enumerate(words) if i not in others and word != "--resume"]
-        return shlex.join(["aftershock", *kept])
+        return shlex.join(["aftershock", *kept, *script])
 
 
 def _takes_value(word: str) -> bool:
     """Whether the next word on the command line is the value of this one."""
     return word.startswith("--") and "=" not in word and word not in FLAGS
+
+
+def words_of_script() -> tuple[str, ...]:
+    """What follows ``--`` on the command line."""
+    return tuple(sys.argv[sys.argv.index("--") + 1 :])
 
 
 def _digest(*parts: object) -> str:
@@ -175,7 +189,7 @@ def resolve(scenario: Scenario, options: Options) -> Request:
     extensions.check_carried(injections)
     if options.expect:
         expects = expects.but(parse(options.expect))
-    request = Request(scenario, shape, injections, expects, config, options)
+    request = Request(scenario, shape, injections, expects, Reference(config), options)
     for injection in injections:
         if (notice := injection.values.get("notice_s", 0.0)) >= request.deadline_s:
             raise UsageError(
@@ -185,11 +199,48 @@ def resolve(scenario: Scenario, options: Options) -> Request:
     return request
 
 
+def resolve_script(scenario: Scenario, options: Options, script: Script) -> Request:
+    """Settle what can be known of a run of a user's script before its undisturbed run.
+
+    Raises UsageError for options that only the script itself can decide.
+    """
+    if options.workers is not None:
+        raise UsageError(f"--workers {options.workers}: the script's own ScalingConfig decides; leave it out")
+    if options.control is False:
+        raise UsageError("--no-control: what there is to break in a script, its undisturbed run tells; leave it out")
+    own = {field.name for field in dataclasses.fields(Shape)}
+    if odd := sorted(options.settings.keys() - own):
+        raise UsageError(
+            f"--set {odd[0]}: only a scenario's settings can be set for a script: {', '.join(sorted(own))}"
+        )
+    try:
+        shape, _ = _split(scenario, options)
+        shape = dataclasses.replace(shape, **_room(shape, options))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return Request(scenario, shape, (), scenario.expectation(shape), script, options)
+
+
+def _room(shape: Shape, options: Options) -> dict[str, int]:
+    """What ``--nodes`` and ``--cpus-per-node`` change of a shape."""
+    changes = {"nodes": options.nodes} if options.nodes else {}
+    if (cpus := options.cpus_per_node) is not None:
+        changes |= {"per_node": 1, "cpus_per_worker": 1, "spare_cpus": max(1, cpus - 1)}
+    return changes
+
+
+def resolver(script: tuple[str, ...]) -> Callable[[Scenario, Options], Request]:
+    """How to resolve a scenario: for the reference trainer, or for a script where its command is given."""
+    return functools.partial(resolve_script, script=Script.of(script)) if script else resolve
+
+
 def with_data(request: Request, directory: Path) -> Request:
     """Make the training data, once for all runs of a workload, below a run directory; the user's own are checked.
 
     Raises UsageError when they cannot be trained on.
     """
+    if not isinstance(request.program, Reference):
+        return request
     from trainer.corpus import corpus_directory, epoch_rows  # pyarrow, which a mistake in the command need not wait for
 
     try:
@@ -197,7 +248,7 @@ def with_data(request: Request, directory: Path) -> Request:
     except ValueError as error:
         raise UsageError(str(error)) from error
     config = dataclasses.replace(request.config, data=str(root))
-    return dataclasses.replace(request, config=config, epoch_samples=epoch_rows(config, root))
+    return dataclasses.replace(request, program=Reference(config), epoch_samples=epoch_rows(config, root))
 
 
 def _split(scenario: Scenario, options: Options) -> tuple[Shape, dict[str, Any]]:

@@ -136,6 +136,7 @@ class Scenario:
     without a fault is made to compare with. ``node_environment``: what nodes have in their environment, by name.
     ``labels``: Ray's labels of nodes, by name. ``waits_s``: seconds for which the job is watched as it waits for
     capacity that never comes, and then interrupted.
+    ``unfit``: why it says nothing of a user's own script, empty where it does.
     ``needs``: what the machine must permit, by the names of ``aftershock doctor``. ``known_issue``: what Ray or torch
     is known to do wrong here, and why more than one outcome is accepted.
     """
@@ -151,6 +152,7 @@ class Scenario:
     node_environment: Callable[[Shape], Mapping[str, Mapping[str, str]]] = _nothing
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     waits_s: float = 0.0
+    unfit: str = ""
     needs: tuple[str, ...] = ()
     known_issue: str = ""
 

@@ -27,6 +27,7 @@ from metrics.crashes import Aftermath, Fate
 from scenarios import crashpoints
 from scenarios.crashpoints import Recorded
 from scenarios.execute import TTL_MARGIN_S, Run, Stage, start_cluster, sweep, workload
+from scenarios.program import Reference
 from scenarios.request import Request
 from scenarios.scenario import Scenario, Shape
 from scenarios.sweep_record import CRASHES, UNDISTURBED, Crash
@@ -169,7 +170,7 @@ class Sweep:
             (directory / "storage").symlink_to(storage)
         armed = tuple(injections)
         config = dataclasses.replace(run.request.config, max_failures=len(armed) + 1)
-        request = dataclasses.replace(run.request, config=config, injections=armed)
+        request = dataclasses.replace(run.request, program=Reference(config), injections=armed)
         plan = Plan(run_id=run.run_id, directory=str(directory), injections=armed, steps_of={**self._steps_of})
         run.bed.ledger.extend(2 * request.deadline_s + TTL_MARGIN_S)
         writer = HistoryWriter(directory, self.observers)

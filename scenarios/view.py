@@ -33,6 +33,7 @@ DOING = {
     "wait": "watch a job that lacks capacity",
     "finish": "train to the end",
     "control": "the same run without a fault",
+    "again": "once more without a fault: is the script deterministic?",
     "heal": "undo everything",
     "judge": "judge the stored run",
     "record": "an undisturbed run, its calls on files noted",
@@ -118,7 +119,8 @@ class Progress:
 
     def _status(self) -> Text:
         live = self._live
-        text = f"   attempt {live.attempt} · step {live.step}/{self._steps} · {live.state or 'not started'}"
+        steps = f"{live.step}/{self._steps}" if self._steps else str(live.step)
+        text = f"   attempt {live.attempt} · step {steps} · {live.state or 'not started'}"
         if live.committed:
             text += f" · last checkpoint {live.committed}"
         return Text(text, style="cyan")

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,6 +25,7 @@ from chaos.agent.events import EventWriter, harmless
 from chaos.agent.plan import Plan
 from chaos.agent.watchdog import Watchdog
 from chaos.process import current
+from chaos.storage import MARKER
 
 
 class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallback, TrainContextCallback):
@@ -57,14 +59,18 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
 
     @harmless
     def after_controller_start(self, train_run_context: Any) -> None:
-        """Record the budgets and where checkpoints go."""
+        """Record the budgets, what the job claims, and where checkpoints go."""
         run, scaling = train_run_context.run_config, train_run_context.scaling_config
-        failures = run.failure_config
+        failures, storage = run.failure_config, run.storage_context
         self._emit(
             "controller.start",
             data={
-                "experiment": run.storage_context.experiment_fs_path,
+                "experiment": storage.experiment_fs_path,
+                "filesystem": storage.storage_filesystem.type_name,
+                "found": _found(storage.experiment_fs_path),
                 "workers": scaling.num_workers,
+                "claim": {k: v for k, v in scaling._resources_per_worker_not_none.items() if v},
+                "timeout_s": getattr(train_run_context.backend_config, "timeout_s", None),
                 "max_failures": failures.max_failures,
                 "max_preemption_failures": getattr(failures, "max_preemption_failures", None),
                 "controller_failure_limit": failures.controller_failure_limit,
@@ -265,6 +271,12 @@ def _preempted(error: BaseException | None) -> bool:
 def _plan() -> Plan | None:
     """The orders that the environment names; without readable ones the agent does nothing."""
     return Plan.from_environment()
+
+
+def _found(folder: str) -> list[str]:
+    """What lies in the experiment directory already, but for the file by which Ray tries the storage."""
+    names = os.listdir(folder) if Path(folder).is_dir() else []
+    return sorted(name for name in names if name != MARKER)
 
 
 @harmless

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from chaos.history import Event, History
 from metrics.attempts import Attempt, commits_before
-from metrics.checkpoints.dcp import BadCheckpoint, Stored
+from metrics.checkpoints.dcp import METADATA, BadCheckpoint, Stored
 from metrics.checkpoints.resharded import Parts, expected_parts
 from metrics.checkpoints.scan import Looked, pieces
 from metrics.checkpoints.values import STAMP
 from metrics.recovery import cut_short
-from metrics.verdict import Case, Finding, Verdict
+from metrics.verdict import Case, Finding, Verdict, untold
 
 
 def saved_parts(attempts: list[Attempt]) -> dict[tuple[int, int], Parts]:
@@ -56,6 +56,9 @@ def check_restored(case: Case) -> Finding:
     if restarts and not any(commits.values()):
         return Finding(name, Verdict.NOT_APPLICABLE, expected, "no checkpoint was committed before a restart")
     saved = saved_parts(case.attempts)
+    if case.record.script and not saved:
+        call = 'observe.state("saved", tree) and observe.state("restored", tree)'
+        return untold(case, name, expected, "the workload told of no state (observe.state)", call)
     loads = [
         _load(case, saved, attempt, commits[attempt.number][-1]) for attempt in restarts if commits[attempt.number]
     ]
@@ -124,11 +127,14 @@ def check_stored(case: Case) -> Finding:
     )
     commits = kept(case)
     if not commits:
-        return Finding(name, Verdict.UNKNOWN, expected, "no checkpoint was committed")
+        none = Verdict.NOT_APPLICABLE if case.record.script else Verdict.UNKNOWN
+        return Finding(name, none, expected, "no checkpoint was committed")
     storage = storage_of(case.directory, case.history)
     if storage is None:
         return Finding(name, Verdict.UNKNOWN, expected, "where checkpoints went was not recorded")
     saved = saved_parts(case.attempts)
+    if case.record.script and not saved:
+        return _whole(case, name, storage, commits)
     total = 0
     for commit in commits:
         folder = storage / commit.data["checkpoint"]
@@ -139,13 +145,35 @@ def check_stored(case: Case) -> Finding:
         if fault := _compare(folder, commit, parts):
             return Finding(name, Verdict.FAIL, expected, fault, where=f"storage/{storage.name}/{folder.name}")
         total += len(parts)
+    return _retained(case, name, expected, storage, f"{len(commits)} checkpoints, {total} pieces equal")
+
+
+def _whole(case: Case, name: str, storage: Path, commits: list[Event]) -> Finding:
+    """Of a user's script, which told no digests: every checkpoint to keep is there, and one of DCP's can be read."""
+    expected = "the checkpoints to keep, and no more, are there and can be read"
+    for commit in commits:
+        folder = storage / _name(commit)
+        where = f"storage/{storage.name}/{folder.name}"
+        if not folder.is_dir() or not _size(folder):
+            return Finding(name, Verdict.FAIL, expected, f"{folder.name} holds nothing", where=where)
+        try:
+            if (folder / METADATA).exists():
+                pieces(folder)
+        except BadCheckpoint as error:
+            return Finding(name, Verdict.FAIL, expected, str(error), where=where)
+    seen = f"{len(commits)} checkpoints, {sum(_size(storage / _name(c)) for c in commits) / 1e6:.1f} MB"
+    return _retained(case, name, expected, storage, seen)
+
+
+def _retained(case: Case, name: str, expected: str, storage: Path, seen: str) -> Finding:
+    """What is there beyond the checkpoints to keep: too many of them, or orphans."""
+    commits = kept(case)
     present = {path.name for path in storage.glob("checkpoint_*") if path.is_dir()}
     committed = {_name(commit) for attempt in case.attempts for commit in attempt.commits}
     if extra := sorted((present & committed) - {_name(commit) for commit in commits}):
         seen = f"{len(extra)} checkpoints beyond the {case.record.keep} to keep were not deleted, first {extra[0]}"
         return Finding(name, Verdict.FAIL, expected, seen, where=f"storage/{storage.name}", evidence={"extra": extra})
     orphans = {orphan: _size(storage / orphan) for orphan in sorted(present - committed)}
-    seen = f"{len(commits)} checkpoints, {total} pieces equal"
     if orphans:
         word = "orphans" if len(orphans) > 1 else "orphan"
         seen += f"; {len(orphans)} {word} (saved, never committed), {sum(orphans.values()) / 1e6:.1f} MB"

@@ -41,7 +41,8 @@ def check(case: Case) -> Finding:
     storage = storage_of(case.directory, case.history)
     if not commits or storage is None:
         why = "no checkpoint was committed" if not commits else "where checkpoints went was not recorded"
-        return Finding(CHECK, Verdict.UNKNOWN, expected, why)
+        none = Verdict.NOT_APPLICABLE if case.record.script and not commits else Verdict.UNKNOWN
+        return Finding(CHECK, none, expected, why)
     where = f"storage/{storage.name}/{FILE}"
     try:
         snapshot = msgspec.json.decode((storage / FILE).read_bytes(), type=Snapshot)

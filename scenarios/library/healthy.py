@@ -76,6 +76,7 @@ LONG_EVALUATION = register(
         expects=UNDISTURBED,
         shape=SHORT,
         settings={"evaluate_every": 20},
+        unfit="asks for a program that evaluates after every 20 steps",
     )
 )
 

@@ -94,6 +94,7 @@ DRAIN_NODE = register(
         known_issue=DRAIN_RACE,
         shape=dataclasses.replace(SPARE, steps=80, checkpoint_every=40, step=45, max_failures=0),
         settings={**PACED, "preemption_check_every": 5, "corpus_bytes": 400_000},
+        unfit="asks for a program that heeds notices; drain-node-unheeded asks for none",
         node_environment=quick_health,
     )
 )

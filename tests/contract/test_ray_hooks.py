@@ -169,7 +169,11 @@ def test_the_start_of_the_controller_tells_budgets_and_storage(agent: Agent, tmp
     (event,) = told(agent)
     assert event["data"] == {
         "experiment": str(tmp_path / "x"),
+        "filesystem": "local",
+        "found": [],
         "workers": 2,
+        "claim": {"CPU": 1},
+        "timeout_s": 1800,
         "max_failures": 3,
         "max_preemption_failures": -1,
         "controller_failure_limit": -1,

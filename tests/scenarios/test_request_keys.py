@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from scenarios.program import Reference
 from scenarios.request import Options, resolve
 from scenarios.scenario import Shape, find
 from trainer.config import TrainerConfig
@@ -70,7 +71,7 @@ def test_every_setting_of_the_trainer_either_changes_the_workload_or_not():
 
 def test_where_the_data_lie_does_not_make_another_workload_of_one_suite(tmp_path):
     request = resolved()
-    moved = dataclasses.replace(request, config=dataclasses.replace(request.config, data=str(tmp_path)))
+    moved = dataclasses.replace(request, program=Reference(dataclasses.replace(request.config, data=str(tmp_path))))
     assert moved.workload_key == request.workload_key
 
 
@@ -137,5 +138,5 @@ def test_without_a_disturbance_there_is_nothing_to_wait_for_and_no_watchdog():
     calm = request.undisturbed
     assert (calm.config.pace, calm.shape.watchdog_s) == (0.0, 0.0)
     assert calm.workload_key == request.workload_key
-    back = dataclasses.replace(calm, config=request.config, shape=request.shape)
+    back = dataclasses.replace(calm, program=request.program, shape=request.shape)
     assert back == request
