@@ -20,8 +20,9 @@ from chaos.workload import Workload
 from metrics.expectations import HEALTHY, Expectation
 from metrics.publish import judge_run
 from metrics.verdict import RECORD, Case, Judgement
-from scenarios.execute import arguments, record, workload
+from scenarios.execute import record, workload
 from scenarios.library.workers import KILL_WORKER
+from scenarios.program import arguments
 from scenarios.request import Options, Request, resolve, with_data
 
 SETTINGS = {

@@ -17,8 +17,8 @@ from chaos.timeouts import TIMEOUTS
 from chaos.triggers import PHASES
 from metrics.expectations import HEALTHY, UNDISTURBED, parse
 from scenarios import doctor
-from scenarios.execute import arguments
 from scenarios.library.healthy import SHORT
+from scenarios.program import arguments
 from scenarios.request import Options, resolve
 from scenarios.scenario import Scenario, Shape, Suite, all_scenarios, members
 from trainer.config import TrainerConfig
