@@ -12,7 +12,7 @@ from typing import Any
 from metrics.checkpoints.archive import BadArchive
 from metrics.checkpoints.arrays import Array, apart
 from metrics.checkpoints.dcp import BadCheckpoint
-from metrics.checkpoints.pickled import SETS, Call, Nth, Symbol, TooMuch, Unreadable
+from metrics.checkpoints.pickled import SETS, BytesOnly, Call, Nth, Symbol, Unreadable
 from metrics.checkpoints.saved import opened
 from metrics.checkpoints.values import SHOWN, Gap, distance
 
@@ -108,7 +108,7 @@ class _Walk:
     def pair(self, name: str, label: Any, mine: Any, control: Any, depth: int) -> None:
         self.left -= 1
         if depth > DEEPEST or self.left < 0:
-            raise TooMuch(f"its values are nested more than {DEEPEST} deep, or more than {MOST_VALUES}")
+            raise BytesOnly(f"its values are nested more than {DEEPEST} deep, or more than {MOST_VALUES}")
         if mine is ABSENT or control is ABSENT:
             self.found.lone(name or self.root, mine is not ABSENT, self._place(name or self.root))
             return
