@@ -62,7 +62,7 @@ class Found:
     """What comparing has found so far.
 
     ``passed``: differences that were passed over, by name. ``as_bytes``: files that could only be compared as bytes,
-    and why. ``beyond``: how many differences are not in ``gaps``. ``values``: how many values were compared.
+    and why. ``beyond``: how many differences are not in ``gaps``.
     """
 
     words: Words = Words()
@@ -71,7 +71,6 @@ class Found:
     passed: list[str] = field(default_factory=list)
     as_bytes: list[str] = field(default_factory=list)
     beyond: int = 0
-    values: int = 0
 
     def add(self, gap: Gap) -> None:
         """Take in a difference."""
@@ -115,7 +114,6 @@ class _Walk:
         mine, control = opened(mine), opened(control)
         children = _children(mine, control)
         if children is None:
-            self.found.values += 1
             self._leaves(name or self.root, label, mine, control)
             return
         for child, ours, theirs in children:
