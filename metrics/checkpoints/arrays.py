@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from metrics.checkpoints.archive import CHUNK, LARGEST_VALUE, Layout, numbers
-from metrics.checkpoints.pickled import Unreadable
+from metrics.checkpoints.pickled import BytesOnly, Unreadable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,7 @@ class Apart:
 def dtype_of(name: str) -> Any:
     """The type of that name, as torch names its own.
 
-    Raises Unreadable when there is none.
+    Raises BytesOnly when there is none.
     """
     import numpy as np
 
@@ -68,7 +68,7 @@ def dtype_of(name: str) -> Any:
     import torch
 
     if not isinstance(found := getattr(torch, name, None), torch.dtype):
-        raise Unreadable(f"it holds numbers of the unknown type {name}")
+        raise BytesOnly(f"it holds numbers of the unknown type {name}")
     return found
 
 

@@ -17,7 +17,7 @@ from metrics.checkpoints.arrays import apart, raw
 from metrics.checkpoints.dcp import METADATA, BadCheckpoint
 from metrics.checkpoints.folders import files_of, opened_file
 from metrics.checkpoints.forms import File, content, form_of, values
-from metrics.checkpoints.pickled import TooMuch, Unreadable
+from metrics.checkpoints.pickled import BytesOnly, Unreadable
 from metrics.checkpoints.sharded import shards, tree_of
 from metrics.checkpoints.trees import Found, Words, compare, printable
 from metrics.checkpoints.values import Gap
@@ -128,7 +128,7 @@ class _Pair:
                 raise BadCheckpoint(f"{name} cannot be read to its end: {error}") from error
 
     def _differing(self, name: str, told: str, ours: File, theirs: File) -> None:
-        """Compare two files whose bytes differ by what they hold; as bytes where neither can be read or one is too large.
+        """Compare two files whose bytes differ by what they hold; as bytes where neither can be read, or one is large.
 
         One that is broken is a difference; in the control, it leaves nothing to compare with.
         """
@@ -138,7 +138,7 @@ class _Pair:
             return
         read = _read(ours, forms[0] or forms[1]), _read(theirs, forms[1] or forms[0])
         match read:
-            case (TooMuch() as error, _) | (_, TooMuch() as error) | (Unreadable() as error, Unreadable()):
+            case (BytesOnly() as error, _) | (_, BytesOnly() as error) | (Unreadable() as error, Unreadable()):
                 self._bytes(name, told, ours, theirs, str(error))
             case _, Unreadable() as error:
                 raise BadCheckpoint(f"{self.theirs[theirs.name]} cannot be read: {error}")

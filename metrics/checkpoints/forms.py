@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from metrics.checkpoints.archive import CHUNK, BadArchive, Window
 from metrics.checkpoints.arrays import Array, array, dtype_of, raw
-from metrics.checkpoints.pickled import TooMuch, Unreadable
+from metrics.checkpoints.pickled import BytesOnly, Unreadable
 from metrics.checkpoints.saved import LEGACY, is_archive, saved
 from metrics.checkpoints.zips import Member, members
 
@@ -23,7 +23,7 @@ LARGEST_TEXT = 8 << 20
 TYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
     "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
-    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
 }  # fmt: skip
 """Types of numbers by their names in safetensors."""
 
@@ -118,8 +118,10 @@ def _safetensors(file: File) -> dict[str, Any]:
 def _tensor(file: File, begin: int, name: str, what: Any) -> Array:
     match what:
         case {"dtype": str() as kind, "shape": list() as shape, "data_offsets": [int() as first, int() as end]}:
-            if kind not in TYPES or not 0 <= first <= end <= file.size - begin:
-                raise Unreadable(f"its header places {name}, {kind}, at byte {first} to {end}")
+            if kind not in TYPES:
+                raise BytesOnly(f"its tensor {name} is of the unknown type {kind}")
+            if not 0 <= first <= end <= file.size - begin:
+                raise Unreadable(f"its header places {name} at byte {first} to {end}")
             made = array(file.handle, dtype_of(TYPES[kind]), (begin + first, end - first), tuple(shape))
             if made.numbers * made.dtype.itemsize != end - first:
                 raise Unreadable(f"its header gives {name} {end - first} bytes and the shape {made.shape}")
@@ -139,7 +141,9 @@ def _npz(member: Member) -> Array:
     with _Stream(member) as stream:
         shape, fortran, dtype = _npy_header(stream)
         skip = stream.taken
-    if fortran or math.prod(shape) * dtype.itemsize != member.size - skip:
+    if fortran:
+        raise BytesOnly(f"its packed member {member.name} is an array whose first dimension runs fastest")
+    if math.prod(shape) * dtype.itemsize != member.size - skip:
         raise Unreadable(f"its packed member {member.name} is not the array that it describes")
     return Array(dtype, shape, lambda: _after(member.parts(), skip), "numpy")
 
@@ -192,14 +196,14 @@ def _npy_header(stream: Any) -> tuple[tuple[int, ...], bool, Any]:
     except (ValueError, OSError, BadArchive, SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise Unreadable(f"it is no array of numpy's: {error}") from error
     if dtype.hasobject or not dtype.itemsize:
-        raise Unreadable("it holds an array of objects, which only executing a pickle could make")
+        raise BytesOnly("it holds an array of objects, which only executing a pickle could make")
     return shape, fortran, dtype
 
 
 def _text(file: File, begin: int, length: int, *, lines: bool = False) -> Any:
     """A stretch of a file as JSON, or as a list of it, one a line."""
     if length > LARGEST_TEXT:
-        raise TooMuch(f"its text has {length} bytes")
+        raise BytesOnly(f"its text has {length} bytes")
     text = os.pread(file.handle, length, begin)
     try:
         return [json.loads(line) for line in islice(text.splitlines(), LARGEST_TEXT)] if lines else json.loads(text)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-LARGEST = 16 << 20
+LARGEST = 10 << 20
 """Bytes of a pickle beyond which it is not read: what it says is held in memory."""
 
 MOST = 2_000_000
@@ -28,8 +28,8 @@ class Unreadable(Exception):
     """The bytes cannot be read in the form that they seem to have, or not within bounds; the message says why."""
 
 
-class TooMuch(Unreadable):
-    """What the bytes hold goes beyond the bounds within which it is read by value."""
+class BytesOnly(Unreadable):
+    """Nothing is known to be wrong with the bytes, but they hold more than is read by value, or what is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _Counting(dict[int, Any]):
     def __getitem__(self, code: int) -> Any:
         self.left -= 1
         if self.left < 0:
-            raise TooMuch(f"its pickle has more than {MOST} instructions")
+            raise BytesOnly(f"its pickle has more than {MOST} instructions")
         return super().__getitem__(code)
 
 
@@ -105,7 +105,7 @@ class _Reader(pickle._Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         if self._storage is None:
-            raise Unreadable("its pickle refers to something outside")
+            raise BytesOnly("its pickle refers to something outside")
         return self._storage(pid)
 
     def load_long4(self) -> None:
@@ -225,7 +225,7 @@ def read_pickle(text: io.BytesIO, storage: Callable[[Any], Any] | None = None) -
     except Unreadable:
         raise
     except KeyError as error:
-        raise Unreadable(f"its pickle has an instruction that is not read, {error}") from error
+        raise BytesOnly(f"its pickle has an instruction that is not read, {error}") from error
     except EOFError as error:
         raise Unreadable("its pickle ends too early") from error
     except Exception as error:

@@ -10,12 +10,13 @@ import os
 import re
 import struct
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from metrics.checkpoints.arrays import Array, array, dtype_of, in_memory, raw
-from metrics.checkpoints.pickled import LARGEST, Call, Symbol, TooMuch, Unreadable, read_pickle
+from metrics.checkpoints.pickled import LARGEST, BytesOnly, Call, Symbol, Unreadable, read_pickle
 from metrics.checkpoints.zips import Member, members
 
 MAGIC = 0x1950A86A20F9469CFC6C
@@ -58,12 +59,14 @@ def saved(handle: int, begin: int, length: int) -> Any:
         return _archive(members(handle, begin, length))
     if head == LEGACY:
         return _legacy(handle, begin, length)
+    if not head.startswith(b"\x80"):
+        raise Unreadable("it does not begin as a file of torch.save or a pickle does")
     if length > LARGEST:
-        raise TooMuch(f"its pickle has {length} bytes")
+        raise BytesOnly(f"its pickle has {length} bytes")
     text = io.BytesIO(os.pread(handle, length, begin))
     value = read_pickle(text)
     if text.tell() != length:
-        raise Unreadable(f"{length - text.tell()} bytes follow its pickle")
+        raise BytesOnly(f"{length - text.tell()} bytes follow its pickle")
     return value
 
 
@@ -79,7 +82,7 @@ def _archive(found: dict[str, Member]) -> Any:
         raise Unreadable("it is no archive of torch's")
     order = by_name["byteorder"].content(16) if "byteorder" in by_name else b"little"
     if order != b"little":
-        raise Unreadable("its numbers are in big-endian order")
+        raise BytesOnly("its numbers are in big-endian order")
     text = io.BytesIO(by_name["data.pkl"].content(LARGEST))
     value = read_pickle(text, lambda pid: _stored(by_name, pid))
     others = {name: member for name, member in by_name.items() if not _known(name)}
@@ -106,7 +109,7 @@ def _stored(by_name: Mapping[str, Member], pid: Any) -> Storage:
 def _type_of(kind: Symbol) -> Any:
     name = kind.name.rpartition(".")[2].removesuffix("Storage")
     if name not in STORAGES:
-        raise Unreadable(f"it stores numbers as {kind.name}")
+        raise BytesOnly(f"it stores numbers as {kind.name}")
     return dtype_of(STORAGES[name])
 
 
@@ -124,7 +127,7 @@ def _legacy(handle: int, begin: int, length: int, keep: Any = None) -> Any:
 
     _, version, machine = (read_pickle(text) for _ in range(3))
     if version != 1001 or not isinstance(machine, dict) or machine.get("little_endian") is not True:
-        raise Unreadable(f"it is of version {version!r}, or its numbers are in big-endian order")
+        raise BytesOnly(f"it is of version {version!r}, or its numbers are in big-endian order")
     value, keys = read_pickle(text, stored), read_pickle(text)
     if type(keys) is not list or any(type(key) is not str for key in keys) or set(keys) != storages.keys():
         raise Unreadable("its storages are not those that it describes")
@@ -175,7 +178,12 @@ def _tensor(storage: Any, dtype: Any, offset: int, shape: Any, stride: Any) -> A
     if type(storage) is not Storage or type(shape) is not tuple or type(stride) is not tuple:
         raise Unreadable("it describes a tensor of something else than numbers")
     made = array(storage.handle, dtype or storage.dtype, (storage.begin, storage.size), shape, stride, offset)
-    return Array(made.dtype, made.shape, lambda: storage and made.parts())
+    return Array(made.dtype, made.shape, partial(_parts, storage, made))
+
+
+def _parts(storage: Storage, made: Array) -> Iterator[memoryview]:
+    """The bytes of an array; its storage, which goes along, keeps the file open."""
+    yield from made.parts()
 
 
 def _numpy(value: Call) -> Array | None:

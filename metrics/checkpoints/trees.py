@@ -12,7 +12,7 @@ from typing import Any
 from metrics.checkpoints.archive import BadArchive
 from metrics.checkpoints.arrays import Array, apart
 from metrics.checkpoints.dcp import BadCheckpoint
-from metrics.checkpoints.pickled import SETS, Call, Nth, Symbol, TooMuch, Unreadable
+from metrics.checkpoints.pickled import SETS, BytesOnly, Call, Nth, Symbol, Unreadable
 from metrics.checkpoints.saved import opened
 from metrics.checkpoints.values import SHOWN, Gap, distance
 
@@ -62,7 +62,7 @@ class Found:
     """What comparing has found so far.
 
     ``passed``: differences that were passed over, by name. ``as_bytes``: files that could only be compared as bytes,
-    and why. ``beyond``: how many differences are not in ``gaps``. ``values``: how many values were compared.
+    and why. ``beyond``: how many differences are not in ``gaps``.
     """
 
     words: Words = Words()
@@ -71,7 +71,6 @@ class Found:
     passed: list[str] = field(default_factory=list)
     as_bytes: list[str] = field(default_factory=list)
     beyond: int = 0
-    values: int = 0
 
     def add(self, gap: Gap) -> None:
         """Take in a difference."""
@@ -108,14 +107,13 @@ class _Walk:
     def pair(self, name: str, label: Any, mine: Any, control: Any, depth: int) -> None:
         self.left -= 1
         if depth > DEEPEST or self.left < 0:
-            raise TooMuch(f"its values are nested more than {DEEPEST} deep, or more than {MOST_VALUES}")
+            raise BytesOnly(f"its values are nested more than {DEEPEST} deep, or more than {MOST_VALUES}")
         if mine is ABSENT or control is ABSENT:
             self.found.lone(name or self.root, mine is not ABSENT, self._place(name or self.root))
             return
         mine, control = opened(mine), opened(control)
         children = _children(mine, control)
         if children is None:
-            self.found.values += 1
             self._leaves(name or self.root, label, mine, control)
             return
         for child, ours, theirs in children:

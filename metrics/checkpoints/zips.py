@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from metrics.checkpoints.archive import CHUNK, BadArchive, Window, stream
-from metrics.checkpoints.pickled import TooMuch, Unreadable
+from metrics.checkpoints.pickled import BytesOnly, Unreadable
 
 TABLE = 16 << 20
 """Bytes of an archive's table beyond which it is not read: its members are held in memory."""
@@ -24,10 +24,10 @@ HEADER = 30
 class _Modest(Window):
     """A stretch of a file that gives no more at a time than the table of an archive may have."""
 
-    def read(self, size: int = -1, /) -> bytes | None:
+    def read(self, size: int = -1, /) -> bytes:
         if size > TABLE:
             raise BadArchive(f"its table of members has {size} bytes")
-        return super().read(size)
+        return super().read(size) or b""
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class Member:
     def content(self, most: int) -> bytes:
         """All its bytes.
 
-        Raises TooMuch when it has more than that, or is packed.
+        Raises BytesOnly when it has more than that, or is packed.
         """
         if self.packed or self.length > most:
-            raise TooMuch(f"its member {self.name} has {self.size} bytes" + ", packed" * self.packed)
+            raise BytesOnly(f"its member {self.name} has {self.size} bytes" + ", packed" * self.packed)
         return b"".join(bytes(part) for part in self.parts())
 
 
@@ -92,7 +92,7 @@ def members(handle: int, begin: int, length: int) -> dict[str, Member]:
     ) as bad:
         raise Unreadable(f"its archive cannot be read: {bad}") from bad
     if sum(member.size for member in found.values() if member.packed) > LARGEST_UNPACKED:
-        raise TooMuch(f"its packed members claim to have more than {LARGEST_UNPACKED} bytes")
+        raise BytesOnly(f"its packed members claim to have more than {LARGEST_UNPACKED} bytes")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import struct
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from metrics.checkpoints import sharded
 from metrics.checkpoints.dcp import METADATA
 from metrics.checkpoints.foreign import compared, kinds
 from tests.shards import save_values, whole
@@ -84,7 +86,7 @@ def test_a_packed_array_in_another_order_is_told_as_bytes(mine, control):
     np.savez_compressed(control / "a.npz", np.eye(2, 3))
     found = compared(mine, control)
     assert [gap.name for gap in found.gaps] == ["arr_0.npy"]
-    assert "is not the array that it describes" in found.as_bytes[0]
+    assert "first dimension runs fastest" in found.as_bytes[0]
 
 
 TRAINER_STATE = {
@@ -209,6 +211,22 @@ def test_a_difference_of_dcp_is_named(mine, control, told, world, name, value, w
     save_values(mine, {**whole(8), name: value}, world)
     save_values(control, whole(8), 2)
     assert told() == [f"{name}{wanted}"]
+
+
+def test_a_tensor_of_dcp_that_is_not_cut_into_rows_is_put_together(mine, control, told, monkeypatch):
+    monkeypatch.setattr(sharded, "_rows", lambda folder, pieces: None)
+    save_values(mine, whole(8), 3)
+    save_values(control, whole(8), 2)
+    assert told() == []
+    save_values(control.parent / "other", {**whole(8), "model.weight": whole(8)["model.weight"] + 0.5}, 1)
+    found = compared(control.parent / "other", control)
+    assert [str(gap) for gap in found.gaps] == ["model.weight (float64 (7, 2)): 0.5 apart"]
+
+
+def test_a_value_of_a_class_in_dcp_is_compared_by_its_fields(mine, control, told):
+    for folder, rate in ((mine, 0.1), (control, 0.2)):
+        save_values(folder, {**whole(8), "arguments": argparse.Namespace(rate=rate)}, 2)
+    assert told() == ["arguments.rate: 0.1, control 0.2"]
 
 
 def test_files_beside_dcp_are_compared_too(mine, control, told):

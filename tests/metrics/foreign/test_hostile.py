@@ -214,7 +214,6 @@ HEADERS = {
     "no JSON": header(b"{"),
     "no table": header(b"[]"),
     "deep": header(b"[" * 100_000),
-    "an unknown type": header(described(dtype="X9")) + bytes(8),
     "offsets beyond the file": header(described(data_offsets=[0, 1 << 40])) + bytes(8),
     "offsets turned round": header(described(data_offsets=[8, 0])) + bytes(8),
     "a shape of another size": header(described(shape=[3])) + bytes(8),
@@ -232,6 +231,14 @@ def test_a_header_of_safetensors_that_claims_what_is_not_there_is_told(mine, con
     assert (gap.name, gap.why[:16]) == ("m.safetensors", "cannot be read: ")
     with pytest.raises(BadCheckpoint, match=r"m\.safetensors cannot be read: "):
         differences(control, mine)
+
+
+def test_a_type_that_is_not_known_is_told_as_bytes(mine, control):
+    for folder, last in ((mine, 1), (control, 2)):
+        (folder / "m.safetensors").write_bytes(header(described(dtype="X9")) + bytes([0] * 7 + [last]))
+    found = compared(mine, control)
+    assert len(found.gaps) == 1
+    assert found.as_bytes == ("m.safetensors: its tensor w is of the unknown type X9",)
 
 
 NPY = {
