@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from chaos.exits import ExitCode, UsageError
-from scenarios import asking
+from scenarios import asking, telling
 from scenarios.group import Group
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ Examples:
   aftershock verify /copy/step_9000 --against step_9000.json
 """
 
-LATER: dict[str, str] = {}
+LATER = {"observability": "scenarios.observability"}
 """Commands in modules of their own: the attribute of that name there is the command."""
 
 
@@ -93,6 +93,7 @@ def cli() -> None:
 )
 @click.option("--share/--no-share", default=True, help="A suite's members share clusters and control runs.  [default]")
 @click.option("--quiet", is_flag=True, help="Print the result only.")
+@telling.options
 def run(
     names: tuple[str, ...],
     out: str,
@@ -121,6 +122,7 @@ def run(
     check_own_chaos()
     for sentence in untested():
         click.echo(f"aftershock: warning: {sentence}", err=True)
+    telling.begin()
     if chosen.suite:
         return _run_suite(chosen.suite, requests, as_json, quiet, resume, share)
     from scenarios.doctor import require
@@ -155,10 +157,11 @@ def _run_one(request: Request, as_json: bool, quiet: bool, pool: Pool | None = N
     title = f"{request.scenario.name}: {request.scenario.title}"
 
     def run_and_judge() -> tuple[Summary, Path]:
-        with Progress(asking.console(stderr=as_json), title, request.shape.steps, quiet) as progress:
-            directory = execute(request, [progress], pool)
+        show = Progress(asking.console(stderr=as_json), title, request.shape.steps, quiet)
+        with telling.current().of(request) as told, show as progress:
+            directory = execute(request, [progress, told], pool)
             progress.phase("judge")
-            return _judge(directory, fresh=True), directory
+            return told.judged(_judge(directory, fresh=True), directory)
 
     return asking.while_there_is_room(run_and_judge)
 
@@ -185,6 +188,7 @@ def _run_suite(name: str, requests: list[Request], as_json: bool, quiet: bool, r
         lacking([request.scenario for request in requests]),
     )
     record = under_way.run()
+    telling.current().finish_suite(record)
     if as_json:
         import msgspec
 
@@ -365,7 +369,7 @@ def _judge(directory: Path, fresh: bool, expect: str = "") -> Summary:
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise UsageError(f"{error}; name the directory of a run, such as one below runs/") from error
     if fresh:
-        case = record_judged(case)
+        case = record_judged(case, judgement)
     return publish(case, judgement)
 
 

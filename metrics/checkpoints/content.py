@@ -144,7 +144,7 @@ def check_stored(case: Case) -> Finding:
     if extra := sorted((present & committed) - {_name(commit) for commit in commits}):
         seen = f"{len(extra)} checkpoints beyond the {case.record.keep} to keep were not deleted, first {extra[0]}"
         return Finding(name, Verdict.FAIL, expected, seen, where=f"storage/{storage.name}", evidence={"extra": extra})
-    orphans = {orphan: _size(storage / orphan) for orphan in sorted(present - committed)}
+    orphans = {orphan: size_of(storage / orphan) for orphan in sorted(present - committed)}
     seen = f"{len(commits)} checkpoints, {total} pieces equal"
     if orphans:
         word = "orphans" if len(orphans) > 1 else "orphan"
@@ -158,7 +158,7 @@ def kept(case: Case) -> list[Event]:
     return list(told.values())[-case.record.keep :]
 
 
-def _size(folder: Path) -> int:
+def size_of(folder: Path) -> int:
     """Bytes of all files below."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
