@@ -165,10 +165,13 @@ class Teller:
 
     def close(self) -> None:
         """Let somebody who scraped before read the end, then stop listening; Ctrl-C cuts the wait short."""
-        if self.server is not None:
-            with contextlib.suppress(KeyboardInterrupt):
-                self.server.wait_for_last_scrape()
-            self.server.close()
+        if self.server is None:
+            return
+        with contextlib.suppress(KeyboardInterrupt):
+            if patience := self.server.patience_s:
+                click.echo(f"metrics: served until the next scrape, for {patience:.0f} s at most", err=True)
+            self.server.wait_for_last_scrape()
+        self.server.close()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Every metric that is exported: name, type, help and labels; ``docs/metrics.md`` says what each means, and when it is absent.
+"""Every metric that is exported: name, type, help, labels; ``docs/metrics.md`` says when each is absent.
 
 Names and units follow Prometheus' conventions: base units, ``_total`` for what only grows within a run, ``_ratio`` for
 0 to 1. Values of labels are bounded by the catalogue of scenarios; the id of a run is an exemplar, never a label.
@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Spec:
-    """One metric. ``short``: its name without the prefix. ``buckets``: upper bounds of a histogram, without infinity."""
+    """One metric. ``short``: its name without the prefix. ``buckets``: upper bounds of a histogram but infinity."""
 
     short: str
     kind: Kind

@@ -28,10 +28,10 @@ STORED = "checkpoints"
 class Facts:
     """One finished run. Times in seconds; None, or an empty collection, for what its history does not tell.
 
-    ``faults``: how many were ``armed``, ``fired`` and ``confirmed``, by name. ``detections``: the fault and how long the
-    controller took to act on it, also where the recovery is not whole. ``restarts``: by class. ``saves``, ``commits``:
-    how long each checkpoint took, see ``save_times``. ``verifying_s``: how long the checkpoints kept were read and
-    compared. ``checkpoint_bytes``: of the one committed last. ``budget_s``: what a recovery may take.
+    ``faults``: how many were ``armed``, ``fired`` and ``confirmed``, by name. ``detections``: the fault and how long
+    the controller took to act on it, also where the recovery is not whole. ``restarts``: by class. ``saves``,
+    ``commits``: how long each checkpoint took, see ``save_times``. ``verifying_s``: how long the checkpoints kept were
+    read and compared. ``checkpoint_bytes``: of the one committed last. ``budget_s``: what a recovery may take.
     """
 
     summary: Summary

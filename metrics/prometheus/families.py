@@ -14,7 +14,7 @@ from metrics.prometheus.catalogue import ALL, Kind, Spec
 
 
 class Observation(NamedTuple):
-    """One measured value of a histogram, the run that it is from, and when it was measured (seconds since the epoch)."""
+    """One measured value of a histogram, the run that it is from, and when that ended (seconds since the epoch)."""
 
     value: float
     run: str

@@ -1,4 +1,4 @@
-"""``metrics.prom`` of a suite: the files of its members in one, since node_exporter takes each series from one file only."""
+"""``metrics.prom`` of a suite: the files of its members in one, with what only the suite knows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Merged(Collector):
 
 
 def merge(files: Iterable[Path], suite: SuiteFacts, path: Path) -> None:
-    """Write one file, at once, with the series of many and those of their suite; one that cannot be read is left out."""
+    """Write one file, at once, with the series of many and of their suite; one that cannot be read is left out."""
     found: dict[str, Metric] = {}
     for file in files:
         with contextlib.suppress(OSError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -122,19 +123,18 @@ class MetricsServer:
             self._scrapes.append(begun)
             self._scraped.notify_all()
 
-    def wait_for_last_scrape(self) -> bool:
-        """Wait until somebody who scraped before has read what is told from now on; whether that came.
+    @property
+    def patience_s(self) -> float:
+        """How long a last scrape is worth waiting for: the usual pause and half of it again; 0 if nobody ever came."""
+        known = sorted(self._scrapes)
+        pauses = [after - before for before, after in itertools.pairwise(known)]
+        return min(LAST_SCRAPE_S, SLACK * max(pauses[-3:], default=LAST_SCRAPE_S)) if known else 0.0
 
-        Nobody is waited for who never came. The wait ends after the usual pause between scrapes, and half of it again.
-        """
+    def wait_for_last_scrape(self) -> bool:
+        """Wait until a scrape has read what is told from now on, or patience is over; whether one came."""
         now = time.monotonic()
         with self._scraped:
-            known = sorted(self._scrapes)
-            if not known:
-                return False
-            pauses = [after - before for before, after in zip(known, known[1:], strict=False)]
-            patience = min(LAST_SCRAPE_S, SLACK * max(pauses[-3:], default=LAST_SCRAPE_S))
-            return self._scraped.wait_for(lambda: max(self._scrapes) >= now, patience)
+            return self._scraped.wait_for(lambda: max(self._scrapes, default=0.0) >= now, self.patience_s)
 
     def close(self) -> None:
         """Stop listening."""
