@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-TIERS = ("live", "long")
+TIERS = ("live", "long", "observability")
 
 
 def pytest_configure() -> None:
@@ -19,7 +19,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests below tests/live and tests/long carry the marker of that name."""
+    """Tests below tests/live, tests/long and tests/observability carry the marker of that name."""
     for item in items:
         for tier in TIERS:
             if tier in Path(item.path).parts:
