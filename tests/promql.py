@@ -48,8 +48,9 @@ def exported() -> set[str]:
     return plain | {metric.name + part for metric in ALL if metric.kind is Kind.HISTOGRAM for part in parts}
 
 
-def recorded() -> set[str]:
-    return {rule["record"] for rule in rules() if "record" in rule}
+def recorded() -> list[str]:
+    """The names that the rules record, in order."""
+    return [rule["record"] for rule in rules() if "record" in rule]
 
 
 def named(query: str) -> set[str]:

@@ -8,7 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
+
 from metrics.expectations import TERMS, Expectation
+from scenarios.cli import cli
 from scenarios.request import Options, Request, resolve
 from scenarios.scenario import Scenario, Suite, all_scenarios
 
@@ -78,6 +81,13 @@ def suites() -> dict[str, Suite]:
 
 def requested(scenario: Scenario) -> Request:
     return resolve(scenario, Options())
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command by its name, also those in modules of their own."""
+    context = click.Context(cli)
+    found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}
 
 
 def quoted(cell: str) -> list[str]:

@@ -98,7 +98,9 @@ def test_the_url_of_a_gateway_is_shown_without_user_and_password(text, url):
     assert Gateway.parse(text).url == url
 
 
-@pytest.mark.parametrize("text", ["", "h:9091", "ftp://h", "http://", "http://h:x", "http://h?a=b", "http://[::1", "://h"])
+@pytest.mark.parametrize(
+    "text", ["", "h:9091", "ftp://h", "http://", "http://h:x", "http://h?a=b", "http://[::1", "://h"]
+)
 def test_what_is_no_url_of_a_gateway_is_a_mistake_that_names_it(text):
     with pytest.raises(UsageError, match="write the URL of a Pushgateway, such as") as error:
         Gateway.parse(text)
