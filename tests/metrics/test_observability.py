@@ -1,4 +1,4 @@
-"""The shipped rules, dashboard and examples: they parse, they name what exists, and the rules do what their tests say."""
+"""The shipped rules, dashboard and examples: they parse, name what exists, and the rules do what their tests say."""
 
 from __future__ import annotations
 

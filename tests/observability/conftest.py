@@ -1,4 +1,4 @@
-"""A real Prometheus and Pushgateway on loopback, in a temporary folder, that scrape what Aftershock serves and pushes."""
+"""A real Prometheus and Pushgateway on loopback, in a temporary folder, for what Aftershock serves and pushes."""
 
 from __future__ import annotations
 
