@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client import Metric
 from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.samples import Exemplar
-from prometheus_client.utils import floatToGoString
 
 from metrics.prometheus.catalogue import ALL, Kind, Spec
 
@@ -70,13 +70,17 @@ def _histogram(metric: Spec, observed: dict[tuple[str, ...], list[Observation]])
     return family
 
 
-def _buckets(bounds: Sequence[float], found: list[Observation]) -> list[tuple[str, float, Exemplar | None]]:
+Bucket = tuple[str, float] | tuple[str, float, Exemplar]
+
+
+def _buckets(bounds: Sequence[float], found: list[Observation]) -> list[Bucket]:
     """Each bound with how many values do not exceed it, and the last value that no smaller bound takes in."""
-    made, below = [], float("-inf")
-    for bound in (*bounds, float("inf")):
+    made: list[Bucket] = []
+    below = -math.inf
+    for bound in (*bounds, math.inf):
         own = [one for one in found if below < one.value <= bound]
-        count = float(sum(one.value <= bound for one in found))
-        example = Exemplar({"run": own[-1].run}, own[-1].value, own[-1].at_s) if own else None
-        made.append((floatToGoString(bound), count, example))
+        name, count = "+Inf" if bound == math.inf else str(bound), float(sum(one.value <= bound for one in found))
+        last = own[-1] if own else None
+        made.append((name, count, Exemplar({"run": last.run}, last.value, last.at_s)) if last else (name, count))
         below = bound
     return made
