@@ -7,7 +7,6 @@ import urllib.error
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import tenacity
 from prometheus_client import CollectorRegistry, push_to_gateway
@@ -65,12 +64,7 @@ class Gateway:
 
         Raises OSError when it could not be reached, or did not want them, after all tries.
         """
-        push = functools.partial(
-            push_to_gateway, self.url, JOB, registry, grouping_key=group, timeout=TIMEOUT_S, handler=self._handler
-        )
-        RETRY.copy()(push)
-
-    def _handler(self, *request: Any, **named: Any) -> Callable[[], None]:
+        handler: Callable[..., Callable[[], None]] = default_handler
         if self.user:
-            return basic_auth_handler(*request, **named, username=self.user, password=self.password)
-        return default_handler(*request, **named)
+            handler = functools.partial(basic_auth_handler, username=self.user, password=self.password)
+        RETRY.copy()(push_to_gateway, self.url, JOB, registry, grouping_key=group, timeout=TIMEOUT_S, handler=handler)

@@ -22,7 +22,7 @@ from chaos.triggers import Trigger
 from metrics import observability, prometheus
 from metrics.expectations import HEALTHY, UNDISTURBED
 from metrics.goodput import BUCKETS
-from metrics.prometheus import Facts, SuiteFacts
+from metrics.prometheus import Facts, SuiteFacts, pushing, serving
 from metrics.prometheus.board import Board
 from metrics.prometheus.catalogue import ALL
 from metrics.prometheus.live import LiveRun
@@ -209,6 +209,14 @@ def test_what_the_rules_record_is_documented() -> None:
 def test_the_alerts_are_documented_with_their_severity() -> None:
     rows = {bare(row["alert"]): row["severity"] for row in tables(page("observability.md"), "alert")}
     assert rows == {rule["alert"]: rule["labels"]["severity"] for rule in rules() if "alert" in rule}
+
+
+def test_the_bounds_of_a_push_and_of_the_wait_for_a_last_scrape_are_those_of_the_code() -> None:
+    text = page("observability.md").replace("\n", " ")
+    assert pushing.TRIES == 3
+    assert f"tried three times, {pushing.TIMEOUT_S:g} s each at most" in text
+    assert serving.SLACK == 1.5
+    assert f"for the usual pause between scrapes and half of it again, and {serving.LAST_SCRAPE_S:g} s at most" in text
 
 
 def test_the_files_for_monitoring_are_documented_as_the_command_lists_them() -> None:
