@@ -9,20 +9,25 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+from chaos import kinds
 
 SCHEMA = 1
 NAME = "history.jsonl"
 EVENTS = "events"
+
+
+Few = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
+"""Attempts and ranks; a line that tells of more is damaged."""
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
@@ -37,10 +42,10 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     mono_ns: int
     node: str
     pid: int
-    attempt: int | None = None
-    rank: int | None = None
-    world_size: int | None = None
-    step: int | None = None
+    attempt: Few | None = None
+    rank: Few | None = None
+    world_size: Few | None = None
+    step: Annotated[int, msgspec.Meta(ge=0)] | None = None
     data: dict[str, Any] = {}
 
     @property
@@ -49,10 +54,28 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
         return self.wall_ns / 1e9
 
 
+class StoredStep(Event, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+    """A ``step.end`` as it was stored, its data undecoded: of a long run's memory that is half.
+
+    ``data`` is decoded each time that it is asked for.
+    """
+
+    @property  # type: ignore[misc]
+    def data(self) -> dict[str, Any]:
+        """What the kind adds."""
+        return _DATA.decode(Event.data.__get__(self))  # type: ignore[attr-defined]
+
+
+class _Line(Event, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+    data: msgspec.Raw = msgspec.Raw(b"{}")  # type: ignore[assignment]
+
+
 Observer = Callable[[Event], None]
 """Is told of every event of a run as it becomes known, in that order."""
 
 _DECODER = msgspec.json.Decoder(Event)
+_LINES = msgspec.json.Decoder(_Line)
+_DATA = msgspec.json.Decoder(dict[str, Any])
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -100,30 +123,44 @@ class History:
 
 
 def _different(events: Iterable[Event]) -> Iterable[Event]:
-    """The events without those that equal an earlier one."""
+    """The events without those that equal an earlier one, however either is spelt in its file."""
     found = list(events)
-    return {_ENCODER.encode(event): event for event in found}.values() if len(found) > 1 else found
+    return {_spelt(event): event for event in found}.values() if len(found) > 1 else found
+
+
+def _spelt(event: Event) -> bytes:
+    return _ENCODER.encode([getattr(event, field) for field in Event.__struct_fields__])
 
 
 def _read(files: Iterable[Path]) -> tuple[list[Event], int]:
     """The events of these files, and how many lines could not be read."""
     events: list[Event] = []
     unreadable = 0
+    words: dict[Any, Any] = {}
     for file in files:
         with file.open("rb") as lines:
             for line in lines:
                 try:
-                    events.append(_shared(_DECODER.decode(line)))
+                    events.append(_stored(line, words))
                 except (msgspec.MsgspecError, RecursionError):
                     unreadable += line != b"\n"
     return events, unreadable
 
 
-def _shared(event: Event) -> Event:
-    """The same event, its words being the same objects as those of all others: a third of its memory."""
-    for name in ("kind", "node"):
-        msgspec.structs.force_setattr(event, name, sys.intern(getattr(event, name)))
-    return event
+def _stored(line: bytes, words: dict[Any, Any]) -> Event:
+    """The event of a line, its words and its pid being the same objects as those of all others before it."""
+    read = _LINES.decode(line)
+    whole: dict[str, Any] = {field: getattr(read, field) for field in _SHORT}
+    for field in ("kind", "node", "pid"):
+        whole[field] = words.setdefault(whole[field], whole[field])
+    kinds.check(read.kind, read.data)
+    if read.kind == "step.end":
+        whole["data"] = bytes(read.data)
+        return StoredStep(**whole)
+    return Event(**whole, data=_DATA.decode(read.data))
+
+
+_SHORT = [field for field in Event.__struct_fields__ if field != "data"]
 
 
 class HistoryWriter:

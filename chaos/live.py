@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from chaos.history import Event
 
+ENDED = ("FINISHED", "ERRORED", "ABORTED")
+"""States of a controller that has taken back what it had asked the cluster for."""
+
 
 @dataclass
 class Live:
@@ -44,6 +47,11 @@ class Live:
     def step(self) -> int:
         """The last step that every rank of the latest attempt has completed."""
         return self.step_of_all(self.attempt)
+
+    @property
+    def over(self) -> bool:
+        """Whether the controller came to an end of its own."""
+        return self.state in ENDED
 
     @property
     def furthest(self) -> int:

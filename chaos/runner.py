@@ -42,7 +42,8 @@ class Conduct:
 
     ``recovers``: whether training is expected to go on after the last fault. ``waits_s``: seconds for which the job is
     watched as it waits for capacity, and then interrupted; 0 for a job that is to end by itself. ``left_nothing``:
-    whether the cluster was seen to be as before, once the run is over.
+    whether the cluster was seen to be as before, once the run is over: a controller that did not come to its own end
+    leaves a claim on the cluster's resources, by which Ray lets the next elastic job wait for up to three minutes.
     """
 
     directory: Path
@@ -138,7 +139,7 @@ class Conduct:
             return
         workers = [{"rank": event.rank, "pid": event.pid} for event in self.watch.gone(GONE_S)]
         left = {"workers": workers, **self.cluster.left_behind(GONE_S)}
-        self.left_nothing = "error" not in left and not any(left[key] for key in RESIDUE)
+        self.left_nothing = self.live.over and "error" not in left and not any(left[key] for key in RESIDUE)
         self.writer.emit("residue.checked", data=left)
 
     def drain(self) -> None:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chaos.history import Event, History
 from metrics.attempts import Attempt, by_step, effective_steps
@@ -57,46 +58,51 @@ def check_trajectory(case: Case, within: float | None = None) -> Finding:
 
 
 def _same_trajectory(case: Case, name: str, expected: str) -> Finding:
-    ours, theirs = _by_rank(by_rank(case)), _by_rank(effective_steps(case.control_attempts))
-    both = {rank: sorted(ours[rank].keys() & theirs[rank].keys()) for rank in ours.keys() & theirs.keys()}
-    if not any(both.values()):
+    ours, theirs = by_rank(case), effective_steps(case.control_attempts)
+    ranks = [
+        _Compared.of(rank, ours.get(rank, []), theirs.get(rank, [])) for rank in sorted(ours.keys() | theirs.keys())
+    ]
+    steps = {step for rank in ranks for step in rank.steps}
+    if not steps:
         return Finding(name, Verdict.UNKNOWN, expected, "no step to compare")
-    found = (_difference_of_rank(rank, both[rank], ours[rank], theirs[rank]) for rank in both)
-    if differences := sorted(difference for difference in found if difference):
-        step, rank, words = differences[0]
-        return Finding(name, Verdict.FAIL, expected, f"first difference at step {step}, rank {rank}: {words}")
-    if all(ours[rank][step].data["loss"] is None for rank, steps in both.items() for step in steps):
+    if differences := sorted(rank.difference for rank in ranks if rank.difference):
+        step, which, words = differences[0]
+        return Finding(name, Verdict.FAIL, expected, f"first difference at step {step}, rank {which}: {words}")
+    if not any(rank.losses for rank in ranks):
         return Finding(name, Verdict.UNKNOWN, expected, "the workload told of no loss (observe.loss)")
-    if odd := sorted((step, rank) for rank in ours.keys() | theirs.keys() for step in _lone(ours, theirs, rank)):
-        seen = f"only one of the two runs has step {odd[0][0]} of rank {odd[0][1]}"
-        return Finding(name, Verdict.FAIL, expected, seen)
-    steps = {step for found in both.values() for step in found}
-    return Finding(name, Verdict.PASS, expected, f"{len(steps)} steps on {len(both)} ranks equal, bitwise")
+    if odd := sorted((rank.lone, rank.rank) for rank in ranks if rank.lone is not None):
+        return Finding(
+            name, Verdict.FAIL, expected, f"only one of the two runs has step {odd[0][0]} of rank {odd[0][1]}"
+        )
+    told = sum(bool(rank.steps) for rank in ranks)
+    return Finding(name, Verdict.PASS, expected, f"{len(steps)} steps on {told} ranks equal, bitwise")
 
 
-Steps = dict[int, dict[int, Event]]
-"""The effective history: events by rank and step."""
+@dataclass(frozen=True)
+class _Compared:
+    """A rank's steps in both runs, the first that is in one only, the first that differs, whether a loss was told."""
+
+    rank: int
+    steps: list[int]
+    lone: int | None
+    difference: tuple[int, int, str] | None
+    losses: bool
+
+    @classmethod
+    def of(cls, rank: int, mine: list[Event], control: list[Event]) -> _Compared:
+        """Compare what a rank did in the run with what it did in the control run."""
+        ours, theirs = ({event.step or 0: event for event in events} for events in (mine, control))
+        both = sorted(ours.keys() & theirs.keys())
+        found = ((step, _difference(ours[step].data, theirs[step].data)) for step in both)
+        difference = next(((step, rank, words) for step, words in found if words), None)
+        losses = any(ours[step].data["loss"] is not None for step in both)
+        return cls(rank, both, min(ours.keys() ^ theirs.keys(), default=None), difference, losses)
 
 
-def _by_rank(kept: Mapping[int, list[Event]]) -> Steps:
-    return {rank: {e.step or 0: e for e in events} for rank, events in kept.items()}
-
-
-def _lone(ours: Steps, theirs: Steps, rank: int) -> set[int]:
-    """The steps of a rank that only one side has."""
-    return ours.get(rank, {}).keys() ^ theirs.get(rank, {}).keys()
-
-
-def _difference_of_rank(
-    rank: int, steps: list[int], ours: dict[int, Event], theirs: dict[int, Event]
-) -> tuple[int, int, str] | None:
-    """Step, rank and what differs there; None where nothing does."""
-    for step in steps:
-        mine, control = ours[step].data, theirs[step].data
-        for field in ("loss", "lr", "samples"):
-            if mine[field] != control[field]:
-                return step, rank, f"{field} {mine[field]}, control {control[field]}"
-    return None
+def _difference(mine: Mapping[str, Any], control: Mapping[str, Any]) -> str:
+    """What differs in a step, with both values; empty where nothing does."""
+    odd = next((field for field in ("loss", "lr", "samples") if mine[field] != control[field]), None)
+    return f"{odd} {mine[odd]}, control {control[odd]}" if odd else ""
 
 
 @dataclass(frozen=True)

@@ -94,9 +94,12 @@ class Request:
 
     @property
     def undisturbed(self) -> Request:
-        """The same for the control run: nothing to wait for, and no watchdog."""
-        config, shape = dataclasses.replace(self.config, pace=0.0), dataclasses.replace(self.shape, watchdog_s=0.0)
-        return dataclasses.replace(self, config=config, shape=shape)
+        """The same for the control run: nothing to wait for, no watchdog, and a group of the full size from the start.
+
+        An elastic one may begin smaller, where Ray has not heard of a node that has just come back.
+        """
+        config = dataclasses.replace(self.config, pace=0.0, min_workers=0)
+        return dataclasses.replace(self, config=config, shape=dataclasses.replace(self.shape, watchdog_s=0.0))
 
     @property
     def workload_key(self) -> str:

@@ -226,7 +226,7 @@ def faulty(
     batch = BATCH * max(worlds or (2,))
     teller = Teller(steps, every, epoch, max_failures, batch=batch, worlds=worlds, resizes=resizes)
     teller.tell("run.start", schema=1, process_started=BEGIN_NS / 1e9 - 1.5)
-    teller.tell("cluster.node.start", 10, name="head")
+    teller.tell("cluster.node.start", 10, name="head", address="127.0.0.2")
     teller.tell("cluster.up", 4000, nodes=3)
     for injection in (injection for hits in armed for _, injection in hits):
         told = {"injection": injection.id, "fault": injection.fault, "target": injection.where}

@@ -26,13 +26,19 @@ def directory(tmp_path):
     return tmp_path
 
 
+def fields(event):
+    return [getattr(event, name) for name in Event.__struct_fields__]
+
+
 def test_what_is_written_is_read(tmp_path, event):
     told = []
     writer = HistoryWriter(tmp_path, [told.append])
     first = writer.emit("run.start", data={"schema": 1})
-    second = writer.emit("step.end", attempt=0, rank=1, world_size=2, step=3, data={"samples": [[0, 7]], "loss": 0.1})
+    second = writer.emit(
+        "step.end", attempt=0, rank=1, world_size=2, step=3, data={"loss": 0.1, "lr": 1e-3, "samples": [[0, 7]]}
+    )
     writer.close()
-    assert History.load(tmp_path).events == (first, second)
+    assert [fields(e) for e in History.load(tmp_path)] == [fields(first), fields(second)]
     assert told == [first, second]
     assert first.wall == first.wall_ns / 1e9
 
@@ -88,9 +94,27 @@ def test_an_event_gathered_from_its_process_is_there_once(directory):
     assert History.load(directory) == whole
 
 
+def test_a_step_is_one_event_however_its_process_and_the_harness_spell_its_numbers(directory, event):
+    step = event("step.end", rank=0, step=1, data={"loss": None, "lr": 1e-05, "samples": [[0, 7]]})
+    (directory / NAME).write_bytes(encoded(step))
+    (directory / EVENTS / "1.jsonl").write_bytes(encoded(step).replace(b":1e-5", b": 0.00001"))
+    (read,) = History.load(directory)
+    assert read.data == step.data
+    assert msgspec.structs.replace(read, step=2).data == step.data
+
+
 @pytest.mark.parametrize(
     "line",
-    [b"nonsense", b"{}", b'{"kind": "cut', b'{"kind": "\xff"}', b"\x00", b'["a list"]', b'{"kind": 5, "wall_ns": 1}'],
+    [
+        b"nonsense",
+        b"{}",
+        b'{"kind": "cut',
+        b'{"kind": "\xff"}',
+        b"\x00",
+        b'["a list"]',
+        b'{"kind":"step.end","wall_ns":1,"mono_ns":1,"node":"n","pid":1,"data":[]}',
+        b'{"kind": 5, "wall_ns": 1}',
+    ],
 )
 def test_a_line_that_cannot_be_read_is_counted(directory, event, line):
     (directory / NAME).write_bytes(encoded(event("a")) + line + b"\n" + encoded(event("b")))

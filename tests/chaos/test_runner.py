@@ -165,17 +165,23 @@ def test_where_no_fault_hits_nodes_ray_is_not_asked(conduct, injections) -> None
 
 
 @pytest.mark.parametrize(
-    ("left", "nothing"),
+    ("left", "state", "nothing"),
     [
-        ({"actors": [], "placement_groups": [], "seconds": 0.5}, True),
-        ({"actors": ["A"], "placement_groups": [], "seconds": 0.5}, False),
-        ({"actors": [], "placement_groups": ["00"], "seconds": 0.5}, False),
-        ({"error": "the GCS did not answer"}, False),
+        ({"actors": [], "placement_groups": [], "seconds": 0.5}, "FINISHED", True),
+        ({"actors": [], "placement_groups": [], "seconds": 0.5}, "ERRORED", True),
+        ({"actors": [], "placement_groups": [], "seconds": 0.5}, "RESCHEDULING", False),
+        ({"actors": [], "placement_groups": [], "seconds": 0.5}, "", False),
+        ({"actors": ["A"], "placement_groups": [], "seconds": 0.5}, "FINISHED", False),
+        ({"actors": [], "placement_groups": ["00"], "seconds": 0.5}, "FINISHED", False),
+        ({"error": "the GCS did not answer"}, "FINISHED", False),
     ],
 )
-def test_a_cluster_is_as_before_when_it_was_seen_to_be(conduct, left, nothing) -> None:
+def test_a_cluster_is_as_before_when_it_was_seen_to_be_and_its_controller_came_to_its_end(
+    conduct, left, state, nothing
+) -> None:
     run = conduct()
     run.cluster.left = left
+    run.live.state = state
     assert run.left_nothing is False
     run.run()
     assert run.left_nothing is nothing

@@ -363,3 +363,10 @@ def test_the_options_that_take_no_value_are_those_of_the_command():
     flags = {option for p in cli.commands["run"].params if getattr(p, "is_flag", False) for option in p.opts}
     off = {option for p in cli.commands["run"].params for option in p.secondary_opts}
     assert flags | off == FLAGS
+
+
+def test_the_control_run_of_an_elastic_job_is_of_its_full_size_from_the_start():
+    request = resolve(find("drop-node-elastic"), Options())
+    assert (request.config.min_workers, request.config.workers) == (2, 3)
+    assert (request.undisturbed.config.min_workers, request.undisturbed.config.workers) == (0, 3)
+    assert request.undisturbed.workload_key == request.workload_key
