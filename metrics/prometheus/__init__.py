@@ -6,10 +6,10 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, write_to_textfile
 
-from metrics.prometheus.board import Board
+from metrics.prometheus.board import Board as Board
 from metrics.prometheus.exposition import VERDICTS as VERDICTS
-from metrics.prometheus.exposition import SuiteFacts
-from metrics.prometheus.facts import Facts
+from metrics.prometheus.exposition import SuiteFacts as SuiteFacts
+from metrics.prometheus.facts import Facts as Facts
 from metrics.prometheus.merging import merge as merge
 
 
