@@ -28,6 +28,7 @@ Examples:
   aftershock run kill-worker segfault hang-frozen
   aftershock run preprod --out out/preprod
   aftershock run preprod --out out/preprod --resume
+  aftershock run preprod --serve-metrics 9464 --push http://127.0.0.1:9091
 """
 
 LISTS = ("scenarios", "faults", "triggers", "targets", "expectations")

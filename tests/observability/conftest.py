@@ -29,7 +29,7 @@ from tests.metrics.prometheus.test_textfile import handed_over
 from tests.promql import RULES
 
 NEEDED = ("prometheus", "prometheus-pushgateway")
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 
 
 def finished(directory, scenario="kill-worker", spoil=lambda run: run):
