@@ -29,7 +29,7 @@ from tests.metrics.prometheus.test_textfile import handed_over
 from tests.promql import RULES
 
 NEEDED = ("prometheus", "prometheus-pushgateway")
-PATIENCE_S = 90.0
+PATIENCE_S = 60.0
 
 
 def finished(directory, scenario="kill-worker", spoil=lambda run: run):
@@ -62,6 +62,11 @@ class Stack:
     def result(self, query):
         """The series that a query gives now."""
         return self.ask("query", query=query)["result"]
+
+    def state(self, query):
+        """What a query gives and how each target fares, for the message of a failure."""
+        found = [series["metric"].get("scenario") for series in self.result(query)]
+        return found, {t["labels"]["job"]: t["lastError"] or t["health"] for t in self.ask("targets")["activeTargets"]}
 
     def until(self, what):
         """Wait until that is true; what it last was."""
@@ -136,7 +141,13 @@ def stack(tmp_path_factory):
         own, gateway = (f"127.0.0.1:{_free_port()}" for _ in range(2))
         (folder / "prometheus.yml").write_text(yaml.safe_dump(_configuration(str(server.address), gateway)))
         pushing = up.enter_context(
-            _running("prometheus-pushgateway", f"--web.listen-address={gateway}", "--log.level=warn", cwd=folder)
+            _running(
+                "prometheus-pushgateway",
+                f"--web.listen-address={gateway}",
+                f"--persistence.file={folder / 'pushed'}",  # Debian's has one for all by default
+                "--log.level=warn",
+                cwd=folder,
+            )
         )
         scraping = up.enter_context(
             _running(
@@ -153,5 +164,6 @@ def stack(tmp_path_factory):
         _ready(made.pushgateway, pushing, folder / "prometheus-pushgateway.log")
         _ready(made.prometheus, scraping, folder / "prometheus.log")
         Gateway.parse(made.pushgateway).push(prometheus.registry(finished(folder, "pushed")), scenario="pushed")
-        assert made.until(lambda: len(made.result("scenario:aftershock_recovery_seconds:p95")) == 3)
+        recorded = "scenario:aftershock_recovery_seconds:p95"
+        assert made.until(lambda: len(made.result(recorded)) == 3), made.state(recorded)
         yield made

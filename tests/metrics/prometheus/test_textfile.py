@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
@@ -186,11 +187,14 @@ def test_faults_are_counted_as_armed_fired_and_confirmed(written):
 def handed_over(run: Run, ms: float = 250.0, ranks: int = 2) -> Run:
     """With the reports of the first checkpoint, the slowest rank's after so many milliseconds."""
     step = run.select("step.end", step=4, attempt=0)[-1]
+
+    def told(kind, rank, after_ns, **data):
+        at = {"wall_ns": step.wall_ns + after_ns, "mono_ns": step.mono_ns + after_ns}
+        return msgspec.structs.replace(step, kind=kind, rank=rank, data=data, **at)
+
     for rank in range(ranks):
-        begin = {"rank": rank, "wall_ns": step.wall_ns + MS, "data": {"checkpoint": "checkpoint_000004"}}
-        end = {"rank": rank, "wall_ns": step.wall_ns + int(ms * MS) - (ranks - 1 - rank) * MS, "data": {}}
-        run = run.again("step.end", {"step": 4}, kind="checkpoint.transfer.begin", **begin)
-        run = run.again("step.end", {"step": 4}, kind="report.end", **end)
+        begin = told("checkpoint.transfer.begin", rank, MS, checkpoint="checkpoint_000004")
+        run = run.add(begin, told("report.end", rank, int(ms * MS) - (ranks - 1 - rank) * MS))
     return run
 
 
