@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test unit live lint long mutants bench clean
+.PHONY: demo test unit test-observability live lint long mutants bench clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -13,10 +13,13 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## a worker of a real FSDP job is killed; watch it recover, read the verdict
 	$(BIN)/aftershock run kill-worker
 
-test: unit live  ## all that CI runs
+test: unit test-observability live  ## all that CI runs
 
 unit: $(READY)  ## about a minute and a half, no Ray cluster
-	$(BIN)/pytest -m "not live and not long" --timeout 60 --numprocesses 2
+	$(BIN)/pytest -m "not live and not long and not observability" --timeout 60 --numprocesses 2
+
+test-observability: $(READY)  ## a real Prometheus and Pushgateway on loopback; under a minute; skipped without them
+	$(BIN)/pytest -m "observability and not live" --timeout 120
 
 live: $(READY)  ## real Ray, real training, about 30 minutes
 	$(BIN)/pytest -m live --timeout 600 --durations 10
@@ -44,6 +47,7 @@ bench: $(READY)  ## what agent, verifying, judging, trends and simulating cost; 
 	$(BIN)/python benchmarks/trend_power.py
 	$(BIN)/python benchmarks/trend_scale.py
 	$(BIN)/python benchmarks/simulator.py
+	$(BIN)/python benchmarks/export_cost.py
 
 clean:
 	rm -rf .venv runs out

@@ -14,7 +14,7 @@ pytest_plugins = ["pytester"]
 if not entry_points(group="pytest11", name="aftershock"):  # an installation from before the plugin
     pytest_plugins.append("chaos.pytest_plugin")
 
-TIERS = ("live", "long")
+TIERS = ("live", "long", "observability")
 
 
 def pytest_configure() -> None:
@@ -24,7 +24,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests below tests/live and tests/long carry the marker of that name."""
+    """Tests below tests/live, tests/long and tests/observability carry the marker of that name."""
     for item in items:
         for tier in TIERS:
             if tier in Path(item.path).parts:

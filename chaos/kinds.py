@@ -63,6 +63,7 @@ DATA: dict[str, dict[str, Any]] = {
     "run.phase.missed": {"phase": str},
     "run.deadline": {"seconds": float},
     "run.healed": {"errors?": list[str]},
+    "run.judged": {"seconds?": dict[str, float]},
 }
 """Types by key; a key with a question mark may be absent."""
 

@@ -46,6 +46,21 @@ def _reason(changes: Sequence[Event]) -> Reason:
     return Reason.PREEMPTION if preempted else Reason.FAILURE
 
 
+def restarts_by_class(case: Case) -> dict[str, int]:
+    """Restarts of the worker group by what Ray charges them to: an error of a worker, a preemption, the controller."""
+    found = dict.fromkeys(("worker", "preemption", "controller"), 0)
+    states = case.history.select("controller.state")
+    for reason, (before, after) in zip(reasons(case), itertools.pairwise(case.attempts), strict=True):
+        between = [e for e in states if before.number <= (e.attempt or 0) < after.number]
+        errors = [_charged(e) for e in between if e.data["to"] in RETRIED]
+        match reason:
+            case Reason.PREEMPTION:
+                found["preemption"] += 1
+            case Reason.FAILURE:
+                found["controller" if errors[:1] == ["ControllerError"] else "worker"] += 1
+    return found
+
+
 def failed_starts(case: Case) -> list[Event]:
     """The changes of state by which the controller gave up a group that never came up, to ask for one again.
 

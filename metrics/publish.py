@@ -15,6 +15,7 @@ from chaos.exits import UsageError
 from chaos.history import EVENTS, History, HistoryWriter
 from metrics import evidence, junit, prometheus, report
 from metrics.expectations import Expectation, parse
+from metrics.prometheus.facts import facts
 from metrics.summary import Summary, summarize
 from metrics.verdict import Case, Judgement, judge
 
@@ -59,10 +60,10 @@ def _judge_run(directory: Path, expect: Expectation | None) -> tuple[Case, Judge
     return case, judge(case, (*ALWAYS, *expected.checks))
 
 
-def record_judged(case: Case) -> Case:
+def record_judged(case: Case, judgement: Judgement) -> Case:
     """Note in a fresh run's history that it has been judged, so that its time accounts include the judging."""
     writer = HistoryWriter(case.directory)
-    event = writer.emit("run.judged")
+    event = writer.emit("run.judged", data={"seconds": judgement.seconds})
     writer.close()
     (case.directory / EVENTS).rmdir()
     return dataclasses.replace(case, history=History.of([*case.history, event], case.history.unreadable))
@@ -76,10 +77,9 @@ def publish(case: Case, judgement: Judgement) -> Summary:
     summary = summarize(case, judgement)
     text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
     (case.directory / "verdict.json").write_bytes(text + b"\n")
-    finished = case.history.events[-1].wall if case.history.events else 0.0
     decorations: dict[str, Callable[[Path], None]] = {
         "junit.xml": lambda path: junit.write(summary, path),
-        "metrics.prom": lambda path: prometheus.write(summary, finished, path),
+        "metrics.prom": lambda path: prometheus.write(facts(case, summary), path),
         "report.html": lambda path: report.write(summary, path),
     }
     for name, write in decorations.items():

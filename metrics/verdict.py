@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -160,11 +161,12 @@ def untold(case: Case, name: str, expected: str, seen: str, call: str) -> Findin
 
 @dataclass(frozen=True)
 class Judgement:
-    """All findings of a run and the exit code that follows."""
+    """All findings of a run and the exit code that follows. ``seconds``: how long each check took, by its name."""
 
     findings: tuple[Finding, ...]
     exit_code: ExitCode
     reason: str
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
 
     @property
     def verdict(self) -> Verdict:
@@ -176,9 +178,14 @@ class Judgement:
 
 def judge(case: Case, checks: Sequence[tuple[str, Check]]) -> Judgement:
     """Run every check over a stored run; one that crashes is *unknown*, with its error."""
-    findings = tuple(guarded(name, check, case) for name, check in checks)
+    findings: list[Finding] = []
+    seconds: dict[str, float] = {}
+    for name, check in checks:
+        begin = time.perf_counter()
+        findings.append(guarded(name, check, case))
+        seconds[name] = time.perf_counter() - begin
     code, reason = exit_code(case.history, findings)
-    return Judgement(findings, code, reason)
+    return Judgement(tuple(findings), code, reason, seconds)
 
 
 def guarded(name: str, check: Check, case: Case) -> Finding:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from chaos.exits import ExitCode, UsageError
-from scenarios import asking
+from scenarios import asking, telling
 from scenarios.group import Group
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ Examples:
   aftershock run hang-frozen --expect 'recovers(within=60) & loses(steps<=10)'
   aftershock run kill-two-at-once --seed 7 --dry-run
   aftershock run kill-worker segfault hang-frozen
-  aftershock run preprod --out out/preprod
   aftershock run preprod --out out/preprod --resume
   aftershock run --inject 'kill; at_step(25); Rank(1)'
   aftershock run kill-worker -- python train.py --epochs 3
+  aftershock run preprod --serve-metrics 9464 --push http://127.0.0.1:9091
 """
 
 LISTS = ("scenarios", "faults", "triggers", "targets", "expectations")
@@ -72,6 +72,7 @@ LATER: dict[str, str] = {
     "config": "scenarios.configured",
     "diff": "scenarios.differing",
     "new": "scenarios.starting",
+    "observability": "scenarios.observability",
     "plan": "scenarios.planning",
     "trend": "scenarios.trending",
     "validate": "scenarios.validating",
@@ -108,6 +109,7 @@ def cli() -> None:
 @click.option("--strict/--no-strict", help="What is skipped or not applicable makes the outcome unknown.")
 @asking.from_files
 @click.option("--quiet", is_flag=True, help="Print the result only.")
+@telling.options
 def run(
     names: tuple[str, ...],
     out: str,
@@ -142,6 +144,7 @@ def run(
     check_own_chaos()
     for sentence in untested():
         click.echo(f"aftershock: warning: {sentence}", err=True)
+    telling.begin()
     if chosen.suite:
         return _run_suite(chosen.suite, requests, as_json, quiet, resume, share)
     from scenarios.doctor import require
@@ -165,10 +168,12 @@ def _run_one(request: Request, as_json: bool, quiet: bool, pool: Pool | None = N
 
     def run_and_judge() -> tuple[Summary, Path]:
         steps = 0 if request.program.script else request.shape.steps
-        with Progress(asking.console(stderr=as_json), title, steps, quiet) as progress:
-            directory = execute(request, [progress], pool, scripts.STAGES if request.program.script else None)
+        show = Progress(asking.console(stderr=as_json), title, steps, quiet)
+        with telling.current().of(request) as told, show as progress:
+            stages = scripts.STAGES if request.program.script else None
+            directory = execute(request, [progress, told], pool, stages)
             progress.phase("judge")
-            return _judge(directory, fresh=True), directory
+            return told.judged(_judge(directory, fresh=True), directory)
 
     return asking.while_there_is_room(run_and_judge)
 
@@ -195,6 +200,7 @@ def _run_suite(name: str, requests: list[Request], as_json: bool, quiet: bool, r
         lacking([request.scenario for request in requests]),
     )
     record = under_way.run()
+    telling.current().finish_suite(record)
     if as_json:
         import msgspec
 
@@ -379,7 +385,7 @@ def _judge(directory: Path, fresh: bool, expect: str = "") -> Summary:
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise UsageError(f"{error}; name the directory of a run, such as one below runs/") from error
     if fresh:
-        case = record_judged(case)
+        case = record_judged(case, judgement)
     return publish(case, judgement)
 
 

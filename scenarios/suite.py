@@ -23,7 +23,7 @@ from chaos.ledger import NAME as LEDGER
 from chaos.ledger import Account
 from chaos.process import current
 from chaos.watch import ignore_signals, interrupt_by_signals, restore_signals
-from metrics import junit
+from metrics import junit, prometheus
 from metrics.summary import Summary
 from metrics.verdict import Verdict
 from scenarios.request import Request
@@ -200,7 +200,7 @@ class SuiteRun:
 
 
 def store(record: SuiteRecord, directory: Path) -> None:
-    """Write ``suite.json``, at once, and one ``junit.xml`` of all members, also of those that have no run."""
+    """Write ``suite.json``, at once, one ``junit.xml`` of all members, also of those that have no run, and metrics."""
     text = msgspec.json.format(msgspec.json.encode(record), indent=1)
     scratch = directory / f".{NAME}"
     scratch.write_bytes(text + b"\n")
@@ -212,6 +212,20 @@ def store(record: SuiteRecord, directory: Path) -> None:
     known = {m.scenario for m in record.members}
     errors |= {name: "not run" for name in record.asked if name not in known}
     junit.merge(files, directory / "junit.xml", errors, skipped)
+    told = [directory / m.directory / "metrics.prom" for m in record.members if m.directory]
+    prometheus.merge(told, facts(record), directory / "metrics.prom")
+
+
+def facts(record: SuiteRecord) -> prometheus.SuiteFacts:
+    """What only the suite as a whole knows, for Prometheus."""
+    found = Counter(member.verdict for member in record.members)
+    return prometheus.SuiteFacts(
+        suite=record.suite,
+        exit_code=record.exit_code,
+        finished_s=time.time(),
+        verdicts={verdict: found[verdict] for verdict in (*prometheus.VERDICTS, SKIPPED)},
+        skipped=tuple(member.scenario for member in record.members if member.verdict == SKIPPED),
+    )
 
 
 def to_resume(out: Path, name: str, options: dict[str, Any], asked: list[str]) -> tuple[Path, SuiteRecord]:

@@ -154,14 +154,14 @@ def _whole(case: Case, name: str, storage: Path, commits: list[Event]) -> Findin
     for commit in commits:
         folder = storage / _name(commit)
         where = f"storage/{storage.name}/{folder.name}"
-        if not folder.is_dir() or not _size(folder):
+        if not folder.is_dir() or not size_of(folder):
             return Finding(name, Verdict.FAIL, expected, f"{folder.name} holds nothing", where=where)
         try:
             if (folder / METADATA).exists():
                 pieces(folder)
         except BadCheckpoint as error:
             return Finding(name, Verdict.FAIL, expected, str(error), where=where)
-    seen = f"{len(commits)} checkpoints, {sum(_size(storage / _name(c)) for c in commits) / 1e6:.1f} MB"
+    seen = f"{len(commits)} checkpoints, {sum(size_of(storage / _name(c)) for c in commits) / 1e6:.1f} MB"
     return _retained(case, name, expected, storage, seen)
 
 
@@ -173,7 +173,7 @@ def _retained(case: Case, name: str, expected: str, storage: Path, seen: str) ->
     if extra := sorted((present & committed) - {_name(commit) for commit in commits}):
         seen = f"{len(extra)} checkpoints beyond the {case.record.keep} to keep were not deleted, first {extra[0]}"
         return Finding(name, Verdict.FAIL, expected, seen, where=f"storage/{storage.name}", evidence={"extra": extra})
-    orphans = {orphan: _size(storage / orphan) for orphan in sorted(present - committed)}
+    orphans = {orphan: size_of(storage / orphan) for orphan in sorted(present - committed)}
     if orphans:
         word = "orphans" if len(orphans) > 1 else "orphan"
         seen += f"; {len(orphans)} {word} (saved, never committed), {sum(orphans.values()) / 1e6:.1f} MB"
@@ -186,7 +186,7 @@ def kept(case: Case) -> list[Event]:
     return list(told.values())[-case.record.keep :]
 
 
-def _size(folder: Path) -> int:
+def size_of(folder: Path) -> int:
     """Bytes of all files below."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 

@@ -19,9 +19,13 @@ from chaos.ledger import SCHEMA as LEDGER_SCHEMA
 from chaos.schedule import Arming
 from chaos.timeouts import TIMEOUTS
 from chaos.triggers import Trigger
-from metrics import prometheus
+from metrics import observability, prometheus
 from metrics.expectations import HEALTHY, UNDISTURBED
 from metrics.goodput import BUCKETS
+from metrics.prometheus import Facts, SuiteFacts, pushing, serving
+from metrics.prometheus.board import Board
+from metrics.prometheus.catalogue import ALL
+from metrics.prometheus.live import LiveRun
 from metrics.publish import ALWAYS
 from metrics.recovery import PHASES
 from metrics.summary import SCHEMA as SUMMARY_SCHEMA
@@ -58,6 +62,7 @@ from tests.docs.pages import (
     tables,
     words,
 )
+from tests.promql import recorded, rules
 from trainer.config import TrainerConfig
 
 EMIT = re.compile(r"(?:\b_?emit\w*|\.tell)\(\s*\"([a-z][a-z_.]*)\"")
@@ -91,8 +96,27 @@ def summary(**changes: Any) -> Summary:
     return Summary(**{**values, **changes})
 
 
+def told() -> Facts:
+    """All that can be told of a run."""
+    return Facts(
+        summary=summary(), finished_s=1.0, faults={"kill": {"armed": 1}}, detections=(("kill", 0.1),),
+        restarts=dict.fromkeys(("worker", "preemption", "controller"), 0), saves=(0.1,), commits=(0.2,),
+        verifying_s=0.3, checkpoint_bytes=1, budget_s=120.0, heal_errors=0,
+    )  # fmt: skip
+
+
+def families() -> list[Any]:
+    """Everything that is ever exported: a finished run, a suite with a skipped member, another run that goes on."""
+    board = Board()
+    board.finish(told())
+    verdicts = dict.fromkeys((*prometheus.VERDICTS, suite.SKIPPED), 0)
+    board.finish_suite(SuiteFacts(suite="s", exit_code=0, finished_s=1.0, verdicts=verdicts, skipped=("oom",)))
+    board.begin(LiveRun("segfault", 40))
+    return list(board.registry.collect())
+
+
 def samples() -> list[Any]:
-    return [s for family in prometheus.registry(summary(), 1.0).collect() for s in family.samples]
+    return [sample for family in families() for sample in family.samples]
 
 
 # Exit codes
@@ -157,18 +181,51 @@ def test_every_event_that_a_page_mentions_exists(name: str) -> None:
 # Metrics
 
 
-def test_the_metrics_are_those_of_the_registry_with_their_types() -> None:
-    rows = tables(page("metrics.md"), "name")
-    families = {family.name: family.type for family in prometheus.registry(summary(), 1.0).collect()}
-    assert {bare(row["name"]): row["type"] for row in rows} == families
+def metric_rows() -> list[dict[str, str]]:
+    """The rows of the tables of metrics, but of what the rules record."""
+    return [row for row in tables(page("metrics.md"), "name") if "type" in row]
 
 
-def test_the_labels_of_each_metric_are_those_of_the_registry() -> None:
-    documented = {bare(r["name"]): set(QUOTED.findall(r["labels"])) for r in tables(page("metrics.md"), "name")}
-    assert {s.name: set(s.labels) for s in samples()} == documented
+def test_the_metrics_are_those_of_the_registry_with_their_types_and_labels_in_order() -> None:
+    rows = [(bare(row["name"]), row["type"], tuple(quoted(row["labels"]))) for row in metric_rows()]
+    assert sorted(rows) == sorted((metric.name, str(metric.kind), metric.labels) for metric in ALL)
 
 
-@pytest.mark.parametrize("label", ["verdict", "phase", "part", "bucket"])
+def test_every_metric_can_be_exported_as_it_is_documented() -> None:
+    documented = {bare(row["name"]).removesuffix("_total"): row["type"] for row in metric_rows()}
+    assert {family.name: family.type for family in families()} == documented
+    labels = {bare(row["name"]): set(quoted(row["labels"])) for row in metric_rows()}
+    odd = {s.name: s.labels for s in samples() if s.name in labels and set(s.labels) != labels[s.name]}
+    assert odd == {}
+
+
+def test_every_metric_has_a_unit_and_says_when_it_is_absent() -> None:
+    assert [row["name"] for row in metric_rows() if not (row["unit"] and row["meaning"] and row["absent when"])] == []
+
+
+def test_what_the_rules_record_is_documented() -> None:
+    assert [bare(row["name"]) for row in tables(page("metrics.md"), "name") if "type" not in row] == recorded()
+
+
+def test_the_alerts_are_documented_with_their_severity() -> None:
+    rows = {bare(row["alert"]): row["severity"] for row in tables(page("observability.md"), "alert")}
+    assert rows == {rule["alert"]: rule["labels"]["severity"] for rule in rules() if "alert" in rule}
+
+
+def test_the_bounds_of_a_push_and_of_the_wait_for_a_last_scrape_are_those_of_the_code() -> None:
+    text = page("observability.md").replace("\n", " ")
+    assert pushing.TRIES == 3
+    assert f"tried three times, {pushing.TIMEOUT_S:g} s each at most" in text
+    assert serving.SLACK == 1.5
+    assert f"for the usual pause between scrapes and half of it again, and {serving.LAST_SCRAPE_S:g} s at most" in text
+
+
+def test_the_files_for_monitoring_are_documented_as_the_command_lists_them() -> None:
+    rows = {bare(row["file"]): row["what it is"] for row in tables(page("observability.md"), "file")}
+    assert rows == observability.FILES
+
+
+@pytest.mark.parametrize("label", ["verdict", "phase", "part", "bucket", "class"])
 def test_the_values_of_a_bounded_label_are_all_documented(label: str) -> None:
     row = next(row for row in tables(page("metrics.md"), "label") if bare(row["label"]) == label)
     assert set(QUOTED.findall(row["values"])) == {s.labels[label] for s in samples() if label in s.labels}

@@ -262,7 +262,7 @@ def test_a_fault_in_an_attempt_that_was_not_seen_is_published(tmp_path: Path) ->
 
 def test_a_fresh_run_remembers_when_it_was_judged(stored: Path) -> None:
     case, judgement = judge_run(stored)
-    after = record_judged(case)
+    after = record_judged(case, judgement)
     assert [event.kind for event in after.history][-1] == "run.judged"
     again, repeated = judge_run(stored)
     assert again.history == after.history
