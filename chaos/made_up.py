@@ -15,6 +15,9 @@ RECORD: dict[str, Any] = {
 }  # fmt: skip
 """What was asked for, but for the numbers of ranks and steps."""
 
+BARE: dict[str, Any] = {"lr": None, "samples": []}
+"""What a step tells beside its loss: nothing."""
+
 
 def made_up(
     directory: Path, *, losses: Sequence[float] = (), workers: int = 2, events: Iterable[Mapping[str, Any]] = ()
@@ -26,7 +29,14 @@ def made_up(
     """
     directory.mkdir(parents=True)
     steps: list[Mapping[str, Any]] = [
-        {"kind": "step.end", "attempt": 0, "rank": rank, "world_size": workers, "step": step, "data": {"loss": loss}}
+        {
+            "kind": "step.end",
+            "attempt": 0,
+            "rank": rank,
+            "world_size": workers,
+            "step": step,
+            "data": {**BARE, "loss": loss},
+        }
         for step, loss in enumerate(losses, 1)
         for rank in range(workers)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,9 @@ def tell(requests: Sequence[Request], as_json: bool) -> int:
         for request in requests:
             show(request, asking.console())
     return ExitCode.PASS
+
+
+PLAIN: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}
 
 
 def preview(request: Request) -> dict[str, Any]:
@@ -87,22 +91,41 @@ def show(request: Request, console: Console) -> None:
     """Print the plan as tables."""
     plan = preview(request)
     console.print(f"{plan['scenario']}: {plan['title']}", highlight=False, style="bold", markup=False)
-    console.print(
-        f"plan     {plan['workers']} workers on {len(plan['nodes'])} nodes, {plan['steps']} steps, "
-        f"a checkpoint every {plan['checkpoint_every']}, seed {plan['seed']}",
-        highlight=False,
-    )
+    if request.program.script:
+        console.print(f"plan     {len(plan['nodes'])} nodes for: {shlex.join(request.program.script)}", **PLAIN)
+        console.print("         what is hit, and when, follows from its undisturbed run", **PLAIN)
+    else:
+        console.print(
+            f"plan     {plan['workers']} workers on {len(plan['nodes'])} nodes, {plan['steps']} steps, "
+            f"a checkpoint every {plan['checkpoint_every']}, seed {plan['seed']}",
+            highlight=False,
+        )
+        console.print(_injections(plan["injections"]))
+    for word, line in _lines(request, plan).items():
+        if line:
+            console.print(f"{word:<8} {line}", **PLAIN)
+    console.print("nothing was started or touched (--dry-run)", style="dim")
+
+
+def _injections(told: list[dict[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("injection", "fault", "target", "when", "settings"):
         table.add_column(column)
-    for injection in plan["injections"]:
+    for injection in told:
         settings = " ".join(f"{key}={value}" for key, value in injection["settings"].items())
         table.add_row(*(Text(injection[key]) for key in ("id", "fault", "target", "when")), Text(settings))
-    console.print(table)
+    return table
+
+
+def _lines(request: Request, plan: dict[str, Any]) -> dict[str, str]:
+    """What there is to say beside the injections, by a word; empty where there is nothing."""
     blast = plan["blast_radius"]
-    lines = {
-        "hurts": f"{', '.join(blast['victims'])}: {blast['share_of_workers']:.0%} of the workers; "
-        f"restarts at most: {blast['restarts_at_most']}",
+    hurts = (
+        f"{', '.join(blast['victims'])}: {blast['share_of_workers']:.0%} of the workers; "
+        f"restarts at most: {blast['restarts_at_most']}"
+    )
+    return {
+        "hurts": hurts if blast["victims"] else "",
         "touches": blast["touches"],
         "expects": plan["expects"],
         "control": "a run without a fault is made to compare with" if plan["control_run"] else "none",
@@ -110,10 +133,6 @@ def show(request: Request, console: Console) -> None:
         "known": plan["known_issue"],
         "deadline": f"{plan['deadline_s']:g} s for each training script",
     }
-    for word, line in lines.items():
-        if line:
-            console.print(f"{word:<8} {line}", highlight=False, soft_wrap=True, markup=False)
-    console.print("nothing was started or touched (--dry-run)", style="dim")
 
 
 def _time_outs(request: Request) -> str:

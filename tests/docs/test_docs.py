@@ -460,5 +460,5 @@ def test_every_command_that_a_page_shows_exists(name: str) -> None:
     for command, argument, options, inline in shown:
         assert (command or inline) in commands()
         known = {option for p in commands()[command or inline].params for option in (*p.opts, *p.secondary_opts)}
-        assert set(re.findall(r"(?<= )--[a-z-]+", options.split("#")[0])) <= known
+        assert set(re.findall(r"(?<= )--[a-z-]+", re.split("#| -- ", options)[0])) <= known
         assert command != "run" or (argument or "-").startswith("-") or argument in all_scenarios()

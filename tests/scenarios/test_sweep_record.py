@@ -501,7 +501,7 @@ def test_what_tracing_lacks_is_told_to_the_sweep(command, sweeps, monkeypatch, n
 @pytest.fixture
 def one_run(monkeypatch, swept, own_chaos):
     """``run`` runs nothing either."""
-    monkeypatch.setattr("scenarios.execute.execute", lambda request, observers, pool: swept)
+    monkeypatch.setattr("scenarios.execute.execute", lambda request, observers, pool, stages: swept)
 
 
 COMMANDS = {"sweep checkpoint": "scenarios.sweeping.execute", "run kill-worker": "scenarios.execute.execute"}
