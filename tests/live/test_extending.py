@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,21 +53,3 @@ def test_a_fault_and_a_check_of_somebodys_own_act_in_a_real_job(project: Path, m
     assert json.loads(again.stdout)["verdict"] == "pass", again.stderr
     for file in ("my_fault.py", "my_check.py", "mine.py"):
         (project / f"{file}.gone").rename(project / file)
-
-
-def test_tests_share_a_suite_on_a_real_cluster(project: Path) -> None:
-    settings = ", ".join(f"{key!r}: {value}" for key, value in SHORT.items())
-    (project / "test_shared.py").write_text(
-        "import pytest\n\n"
-        f"@pytest.mark.aftershock('kill-worker', 'kill-rank-zero', step=6, set={{{settings}}})\n"
-        "def test_it(aftershock_result):\n"
-        "    assert aftershock_result.restarts == 1\n"
-    )
-    command = [sys.executable, "-m", "pytest", "-p", "chaos.pytest_plugin", "-q", str(project / "test_shared.py")]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=500, cwd=project,
-        env={**os.environ, "PYTHONPATH": str(chaos.INSTALLATION)},
-    )  # fmt: skip
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
-    (record,) = (json.loads(file.read_text()) for file in project.glob("runs/*-selection-*/suite.json"))
-    assert record["clusters"] == 1
