@@ -30,6 +30,7 @@ DATA: dict[str, dict[str, Any]] = {
         "max_preemption_failures?": int | None,
         "controller_failure_limit?": int,
         "keep?": int | None,
+        "score?": str | None,
     },
     "controller.state": {"from": str, "to": str, "error?": str, "message?": str},
     "controller.decision": {"decision": str},

@@ -75,6 +75,7 @@ class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallb
                 "max_preemption_failures": getattr(failures, "max_preemption_failures", None),
                 "controller_failure_limit": failures.controller_failure_limit,
                 "keep": run.checkpoint_config.num_to_keep,
+                "score": run.checkpoint_config.checkpoint_score_attribute,
                 "start": current().start,
             },
         )

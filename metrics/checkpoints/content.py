@@ -181,8 +181,12 @@ def _retained(case: Case, name: str, expected: str, storage: Path, seen: str) ->
 
 
 def kept(case: Case) -> list[Event]:
-    """The commits of the checkpoints that retention keeps, in order."""
+    """The commits of the checkpoints that retention keeps, in order; where a score decides, of those that are there."""
+    started = case.history.first("controller.start")
     told = {str(event.data["checkpoint"]): event for attempt in case.attempts for event in attempt.commits}
+    if started is not None and started.data.get("score"):
+        storage = storage_of(case.directory, case.history)
+        return [commit for name, commit in told.items() if storage is not None and (storage / name).is_dir()]
     return list(told.values())[-case.record.keep :]
 
 

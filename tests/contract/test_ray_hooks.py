@@ -178,6 +178,7 @@ def test_the_start_of_the_controller_tells_budgets_and_storage(agent: Agent, tmp
         "max_preemption_failures": -1,
         "controller_failure_limit": -1,
         "keep": 2,
+        "score": None,
         "start": current().start,
     }
 

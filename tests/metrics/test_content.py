@@ -341,3 +341,13 @@ def test_without_told_digests_nothing_is_known_of_the_storage(run: Run, words: s
 
 def test_a_storage_that_nobody_told_of_is_unknown(tmp_path: Path) -> None:
     assert stored(healthy().drop("controller.start"), tmp_path).verdict is Verdict.UNKNOWN
+
+
+def test_where_a_score_decides_those_that_are_there_are_the_ones_kept(tmp_path: Path) -> None:
+    run = healthy().change("controller.start", score="loss")
+    run.write(tmp_path / "run")
+    write_checkpoint(folder(tmp_path, 4), 4)
+    shutil.rmtree(folder(tmp_path, 8))
+    finding = check_stored(run.case(tmp_path / "run"))
+    assert finding.verdict is Verdict.PASS
+    assert finding.seen.startswith("2 checkpoints")
