@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 pytest_plugins = ["pytester"]
-if not entry_points(group="pytest11", name="aftershock"):  # an installation from before the plugin
-    pytest_plugins.append("chaos.pytest_plugin")
 
 TIERS = ("live", "long", "observability")
 

@@ -26,8 +26,8 @@ NAME = "history.jsonl"
 EVENTS = "events"
 
 
-Few = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
-"""Attempts and ranks; a line that tells of more is damaged."""
+Few = Annotated[int, msgspec.Meta(ge=-1, le=10_000_000)]
+"""Attempts and ranks; a line that tells of more is damaged. A group that failed to start is attempt -1 at first."""
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):

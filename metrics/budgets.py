@@ -101,6 +101,8 @@ CHARGED = {
 }
 """The budget of each class of errors, in the order in which Ray names them."""
 
+NO_BUDGET = "; FailureConfig(max_failures=0), which is Ray Train's default, restarts nothing"
+
 RETRIED = ("RESTARTING", "RESCHEDULING")
 
 
@@ -207,7 +209,8 @@ def check(case: Case, times: int | None = None) -> Finding:
     good = within and found.restarts == wanted == found.retries
     evidence = found.evidence | {"budget": failures.allowed}
     evidence |= {"preemption_budget": preemptions.allowed} if found.preemptions else {}
-    return Finding(name, Verdict.PASS if good else Verdict.FAIL, expected, str(found), evidence=evidence)
+    seen = str(found) + (NO_BUDGET if failures.allowed == 0 and "RAISE" in found.decisions and not good else "")
+    return Finding(name, Verdict.PASS if good else Verdict.FAIL, expected, seen, evidence=evidence)
 
 
 def check_preemptions(case: Case, times: int) -> Finding:

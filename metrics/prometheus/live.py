@@ -11,7 +11,7 @@ from metrics.prometheus import catalogue as c
 from metrics.prometheus.exposition import put_faults
 from metrics.prometheus.families import Families
 
-PHASES = ("cluster", "launch", "steady", "inject", "recover", "wait", "finish", "control", "heal", "judge")
+PHASES = ("cluster", "launch", "steady", "inject", "recover", "wait", "finish", "control", "again", "heal", "judge")
 """The phases of a run, in order."""
 
 

@@ -18,7 +18,6 @@ from chaos.triggers import at_step, in_phase, on_attempt
 from metrics.expectations import (
     HEALTHY,
     UNDISTURBED,
-    fails,
     loses,
     never_two_groups,
     notices,
@@ -78,20 +77,12 @@ NOTICE_S = 15.0
 PACED = {"pace": 0.5}
 """Steps of half a second, so that a notice is long against a step."""
 
-DRAIN_RACE = (
-    "Ray 2.60 restarts a drained group at its first poll after the deadline, free of max_failures. Where that poll "
-    "brings the error of a peer, which gloo ends when the node dies, Ray takes it for a failure of the program: with "
-    "max_failures=0, as here, the job ends. Recovery and that end are both accepted."
-)
-
 DRAIN_NODE = register(
     Scenario(
         name="drain-node",
         title="A node is reclaimed with notice: checkpoints just in time, no failure budget.",
         inject=once(DrainNode(notice_s=NOTICE_S)),
-        expects=(HEALTHY.but(restarts(times=1)).but(loses(steps=7)) & preempts(times=1))
-        | fails(error="WorkerGroupError"),
-        known_issue=DRAIN_RACE,
+        expects=HEALTHY.but(restarts(times=1)).but(loses(steps=7)) & preempts(times=1),
         shape=dataclasses.replace(SPARE, steps=80, checkpoint_every=40, step=45, max_failures=0),
         settings={**PACED, "preemption_check_every": 5, "corpus_bytes": 400_000},
         unfit="asks for a program that heeds notices; drain-node-unheeded asks for none",
@@ -104,8 +95,7 @@ DRAIN_NODE_UNHEEDED = register(
         name="drain-node-unheeded",
         title="The same, heeding no notice: it loses what the interval says.",
         inject=once(DrainNode(notice_s=NOTICE_S)),
-        expects=(HEALTHY.but(restarts(times=1)) & preempts(times=1)) | fails(error="WorkerGroupError"),
-        known_issue=DRAIN_RACE,
+        expects=HEALTHY.but(restarts(times=1)) & preempts(times=1),
         shape=DRAIN_NODE.shape,
         settings={**PACED, "corpus_bytes": 400_000},
         node_environment=quick_health,

@@ -115,7 +115,7 @@ def test_an_added_node_is_confirmed_once_it_has_joined(scene, kinds, machines) -
 def test_a_drained_node_lives_until_its_deadline_and_its_victim_goes_on_meanwhile(
     scene, inhabited, kinds, machines
 ) -> None:
-    drain = inhabited(scene("drain-node", notice_s=0.3))
+    drain = inhabited(scene("drain-node", notice_s=0.3, late_s=0.001))
     drain.due()
     assert drain.until(lambda: drain.free)
     assert (kinds(), drain.victim.alive()) == (["fault.fired"], True)

@@ -88,10 +88,10 @@ def test_a_notice_that_is_refused_ends_the_process_with_the_reason(
     monkeypatch.setattr(sys, "argv", ["drain", "127.0.0.1:1", "ab", "17"])
     monkeypatch.delitem(sys.modules, "chaos.cluster.drain")
     if code is None:
-        runpy.run_module("chaos.cluster.drain", run_name="__main__")
+        runpy.run_path(drain.__file__, run_name="__main__")
     else:
         with pytest.raises(SystemExit, match=code):
-            runpy.run_module("chaos.cluster.drain", run_name="__main__")
+            runpy.run_path(drain.__file__, run_name="__main__")
     assert Client.asked[0] == "127.0.0.1:1"
     assert Client.asked[-1] == 17
 

@@ -108,16 +108,8 @@ def test_the_example_of_a_test_is_two_tests_of_one_suite(fake: Fake, pytester: p
         (pytester.path / name / "verdict.json").write_text(json.dumps(told(name)))
     members = [member_told(name, directory=name) for name in ("kill-worker", "kill-rank-zero")]
     fake.answer(run={"output": suite_told(*members), "directories": [str(pytester.path)]})
-    plugin = () if installed() else ("-p", "chaos.pytest_plugin")
-    pytester.runpytest_inprocess(*plugin, "-p", "no:cacheprovider").assert_outcomes(passed=2)
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
     assert fake.calls == [["run", "kill-worker", "kill-rank-zero", "--json", "--expect", "recovers(within=60)"]]
-
-
-def installed() -> bool:
-    """Whether pytest finds the plugin by itself."""
-    from importlib.metadata import entry_points
-
-    return bool(entry_points(group="pytest11", name="aftershock"))
 
 
 def test_the_example_of_a_test_is_ten_lines() -> None:

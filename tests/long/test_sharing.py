@@ -21,7 +21,7 @@ def test_tests_share_a_suite_on_a_real_cluster(tmp_path: Path) -> None:
         "def test_it(aftershock_result):\n"
         "    assert aftershock_result.restarts == 1\n"
     )
-    command = [sys.executable, "-m", "pytest", "-p", "chaos.pytest_plugin", "-q", str(tmp_path / "test_shared.py")]
+    command = [sys.executable, "-m", "pytest", "-q", str(tmp_path / "test_shared.py")]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=500, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(chaos.INSTALLATION)},

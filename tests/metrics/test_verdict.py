@@ -216,10 +216,15 @@ def test_lost_evidence_makes_its_own_check_unknown_and_no_other(
 
 def test_a_stored_run_loads_as_it_was(tmp_path: Path) -> None:
     run = healthy()
-    case = Case.load(run.write(tmp_path / "run", store=False))
-    assert case.history == run.case().history
-    assert case.control == run.case().control
-    assert case.record == run.case().record
+    case, wanted = Case.load(run.write(tmp_path / "run", store=False)), run.case()
+    assert wanted.control is not None
+    assert case.control is not None
+    for loaded, told in ((case.history, wanted.history), (case.control, wanted.control)):
+        assert [e.data for e in loaded] == [e.data for e in told]
+        assert [(e.kind, e.wall_ns, e.attempt, e.rank) for e in loaded] == [
+            (e.kind, e.wall_ns, e.attempt, e.rank) for e in told
+        ]
+    assert case.record == wanted.record
 
 
 def test_a_run_without_control_loads_without(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from chaos import INSTALLATION, driving
 from tests.chaos.fakes import Fake, member_told, suite_told, told
 
-PLUGINS = ("-p", "chaos.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:randomly")
+PLUGINS = ("-p", "no:cacheprovider", "-p", "no:randomly")
 
 
 @pytest.fixture
