@@ -48,7 +48,6 @@ Examples:
   aftershock prune --out /data/runs --keep 0 --json
 """
 
-
 SWEEP_EXAMPLES = """\b
 Examples:
   aftershock sweep checkpoint
@@ -183,7 +182,8 @@ def _run_suite(name: str, requests: list[Request], as_json: bool, quiet: bool, r
     from scenarios.doctor import lacking
 
     out, asked = requests[0].options.out, [request.scenario.name for request in requests]
-    options = {**requests[0].options.model_dump(mode="json", exclude={"out"}), "share": share}
+    told = requests[0].options.model_dump(mode="json", exclude={"out"})
+    options = {**told, "share": share, "script": list(requests[0].program.script) or None}
     before = None
     if resume:
         directory, before = suite.to_resume(out, name, options, asked)

@@ -26,6 +26,7 @@ from chaos.watch import ignore_signals, interrupt_by_signals, restore_signals
 from metrics import junit, prometheus
 from metrics.summary import Summary
 from metrics.verdict import Verdict
+from scenarios.learning import Unfit
 from scenarios.request import Request
 from scenarios.testbed import Pool, StillStanding
 from scenarios.view import COLOURS, short
@@ -33,7 +34,7 @@ from scenarios.view import COLOURS, short
 SCHEMA = 2
 NAME = "suite.json"
 SKIPPED = "skipped"
-"""The verdict of a member that this machine does not permit; it has no part in the outcome."""
+"""The verdict of a member that this machine or the user's script does not permit; it has no part in the outcome."""
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +161,8 @@ class SuiteRun:
         asked = replace(request, options=options, control_from=source, began_s=time.time())
         try:
             outcome = self.run_one(asked, self._pool if self.share else None)
+        except Unfit as reason:
+            return without_verdict(request, ExitCode.PASS, str(reason), SKIPPED)
         except UsageError as error:
             return without_verdict(request, ExitCode.ABORTED, str(error))
         except StillStanding as error:

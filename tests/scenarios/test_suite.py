@@ -15,6 +15,7 @@ from chaos.exits import ExitCode, UsageError
 from chaos.history import HistoryWriter
 from chaos.watch import Interrupted
 from scenarios import suite
+from scenarios.learning import Unfit
 from scenarios.scenario import Scenario, find
 from scenarios.suite import Spent
 from scenarios.testbed import StillStanding
@@ -203,6 +204,17 @@ def test_a_suite_of_skipped_members_alone_is_not_green(run):
     runner = Runner()
     assert run(runner, skipped=dict.fromkeys(NAMES, "no")).exit_code == UNKNOWN
     assert runner.requests == []
+
+
+def test_a_member_for_which_the_script_is_unfit_is_skipped_with_the_reason(run):
+    def runner(request, pool):
+        if request.scenario.name == "kill-rank-zero":
+            raise Unfit("it has one rank")
+        return Runner()(request, pool)
+
+    record = run(runner)
+    assert [m.verdict for m in record.members] == ["pass", "skipped", "pass"]
+    assert (record.members[1].reason, record.exit_code) == ("it has one rank", PASS)
 
 
 # What is shared
