@@ -46,10 +46,10 @@ def test_a_script_with_every_default_is_red_by_the_rule_that_ended_it(tmp_path: 
 
 def test_a_script_that_forgets_its_optimizer_is_red_with_the_value_and_the_step(tmp_path: Path) -> None:
     text = (EXAMPLES / "fsdp2_dcp.py").read_text()
-    right = "set_state_dict(model, optimizer, "
+    right = "done = resume(model, optimizer)"
     assert right in text
     script = tmp_path / "train.py"
-    script.write_text(text.replace(right, "set_state_dict(model, torch.optim.AdamW(model.parameters()), "))
+    script.write_text(text.replace(right, f"{right}\n    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)"))
     code, verdict, told = run(script, tmp_path / "out", "--steps", "20", "--every", "5")
     assert code == 1, told
     assert seen(verdict, "control-state")[0] == "fail"
