@@ -11,6 +11,7 @@ import torch
 
 from chaos.exits import ExitCode
 from chaos.history import NAME
+from metrics.control import check_trajectory
 from metrics.publish import judge_run
 from metrics.scripts import AGAIN, check_content, told_apart
 from metrics.verdict import Case, Verdict
@@ -75,6 +76,12 @@ def test_what_only_observe_could_tell_is_said_with_the_line_that_supplies_it(sto
     told = {finding.check: finding.seen for finding in judgement.findings}
     assert "from chaos import observe; observe.samples(ids) supplies it" in told["samples"]
     assert "observe.state(" in told["restored-state"]
+
+
+def test_across_a_resize_the_learning_rate_alone_is_compared(stored):
+    finding = check_trajectory(Case.load(stored), within=1e-9)
+    assert finding.verdict is Verdict.PASS
+    assert finding.seen == "learning rate of 12 steps equal within 1e-09; no difference"
 
 
 def test_a_learning_rate_that_went_another_way_is_found_without_help(stored):
