@@ -170,6 +170,9 @@ def resolve(scenario: Scenario, options: Options) -> Request:
 
     Raises UsageError for whatever cannot be run, naming the value and the way out, and NoTarget when a fault has none.
     """
+    if options.cpus_per_node is not None:
+        cpus = options.cpus_per_node
+        raise UsageError(f"--cpus-per-node {cpus}: for a COMMAND of your own; use --set cpus_per_worker here")
     try:
         shape, settings = _split(scenario, options)
         injections = plan(scenario.inject(shape), scenario.world(shape), options.seed)
@@ -215,18 +218,11 @@ def resolve_script(scenario: Scenario, options: Options, script: Script) -> Requ
         )
     try:
         shape, _ = _split(scenario, options)
-        shape = dataclasses.replace(shape, **_room(shape, options))
+        if (cpus := options.cpus_per_node) is not None:
+            shape = dataclasses.replace(shape, per_node=1, cpus_per_worker=1, spare_cpus=max(1, cpus - 1))
     except ValueError as error:
         raise UsageError(str(error)) from error
     return Request(scenario, shape, (), scenario.expectation(shape), script, options)
-
-
-def _room(shape: Shape, options: Options) -> dict[str, int]:
-    """What ``--nodes`` and ``--cpus-per-node`` change of a shape."""
-    changes = {"nodes": options.nodes} if options.nodes else {}
-    if (cpus := options.cpus_per_node) is not None:
-        changes |= {"per_node": 1, "cpus_per_worker": 1, "spare_cpus": max(1, cpus - 1)}
-    return changes
 
 
 def resolver(script: tuple[str, ...]) -> Callable[[Scenario, Options], Request]:
@@ -256,7 +252,9 @@ def _split(scenario: Scenario, options: Options) -> tuple[Shape, dict[str, Any]]
     shape = scenario.shape
     own = {field.name: type(field.default) for field in dataclasses.fields(Shape)}
     trainers = {f.name: type(f.default) for f in dataclasses.fields(TrainerConfig) if f.name not in OWNED}
-    changes: dict[str, Any] = {k: v for k in ("workers", "rank", "step") if (v := getattr(options, k)) is not None}
+    changes: dict[str, Any] = {
+        k: v for k in ("workers", "nodes", "rank", "step") if (v := getattr(options, k)) is not None
+    }
     settings: dict[str, Any] = {}
     for key, text in options.settings.items():
         if key in own:
