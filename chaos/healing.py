@@ -68,10 +68,17 @@ def _continue(account: Account, entry: dict[str, Any]) -> None:
     Identity(entry["pid"], entry["start"]).send(signal.SIGCONT)
 
 
+LATE_S = 300.0
+"""What was written so long after the last event of a run is not the run's, seconds."""
+
+
 def _take_in(account: Account, entry: dict[str, Any]) -> None:
     """Move what a job has stored below its run directory, once nobody writes there any more."""
     _end_processes(account, entry)
-    take_in(Path(entry["experiment"]), entry["found"], Path(entry["into"]))
+    into = Path(entry["into"])
+    told = [file for name in ("history.jsonl", "events/*.jsonl") for file in into.parents[1].glob(name)]
+    until_s = max((file.stat().st_mtime for file in told), default=0.0) + LATE_S
+    take_in(Path(entry["experiment"]), entry["found"], into, until_s)
 
 
 def _ends_with_its_process(account: Account, entry: dict[str, Any]) -> None:

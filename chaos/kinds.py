@@ -22,7 +22,7 @@ DATA: dict[str, dict[str, Any]] = {
     "controller.start": {
         "experiment": str,
         "filesystem?": str,
-        "found?": list[str],
+        "found?": list[str] | None,
         "workers?": int | list[int],
         "claim?": dict[str, float],
         "timeout_s?": float | None,

@@ -57,6 +57,9 @@ def check_resume_step(case: Case) -> Finding:
                 return Finding(name, Verdict.FAIL, expected, seen)
         if step is None:
             return Finding(name, Verdict.UNKNOWN, expected, f"the step of {wanted} was not recorded")
+        if wanted and case.record.script and not attempt.restore_begins and attempt.number not in short:
+            seen = f"attempt {attempt.number}: no rank was seen to open a file of {wanted}; a copy by Ray is not seen"
+            return Finding(name, Verdict.UNKNOWN, expected, seen)
         why = " (no checkpoint before)" if not wanted else " (ended before its first step)"
         told.append(f"attempt {attempt.number} from step {step}{why if not wanted or attempt.number in short else ''}")
     if {attempt.number for attempt in restarts} <= short:
@@ -67,9 +70,9 @@ def check_resume_step(case: Case) -> Finding:
 def _readers(case: Case, attempt: Attempt) -> set[int]:
     """The ranks that should have opened a file of their checkpoint, and did not.
 
-    Of a user's script one rank is enough: it may hand what it read to the others.
+    Of a user's script one rank is enough, which may hand what it read to the others, and not every way to read is seen.
     """
-    if case.record.script and attempt.restore_begins:
+    if case.record.script:
         return set()
     return attempt.checkpoints_given.keys() - attempt.restore_begins.keys()
 

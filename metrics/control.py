@@ -68,6 +68,9 @@ def _same_trajectory(case: Case, name: str, expected: str) -> Finding:
         return Finding(name, Verdict.UNKNOWN, expected, "no step to compare")
     if differences := sorted(rank.difference for rank in ranks if rank.difference):
         step, which, words = differences[0]
+        if case.record.script and step <= _hit(case):
+            seen = f"the script does not repeat itself: step {step}, before the fault, rank {which}: {words}"
+            return Finding(name, Verdict.UNKNOWN, expected, seen)
         return Finding(name, Verdict.FAIL, expected, f"first difference at step {step}, rank {which}: {words}")
     losses = any(rank.losses for rank in ranks)
     if not losses and not (case.record.script and any(rank.rates for rank in ranks)):
@@ -79,6 +82,13 @@ def _same_trajectory(case: Case, name: str, expected: str) -> Finding:
     told = sum(bool(rank.steps) for rank in ranks)
     what = "" if losses else "learning rate of "
     return Finding(name, Verdict.PASS, expected, f"{what}{len(steps)} steps on {told} ranks equal, bitwise")
+
+
+def _hit(case: Case) -> int:
+    """The last step of the first attempt that was complete on all ranks when a fault fired; 0 where it was redone."""
+    fired = min((event.wall_ns for event in case.history.select("fault.fired")), default=0)
+    kept = [event for events in by_rank(case).values() for event in events]
+    return max((event.step or 0 for event in kept if event.wall_ns < fired), default=0)
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 class Run:
     """One execution of one scenario in its own directory.
 
-    ``undo``: what must be done at its end beside what its ledger tells. ``finished``: whether all phases reached their
-    goals. ``sound``: whether all stages came to their end.
+    ``finished``: whether all phases reached their goals. ``sound``: whether all stages came to their end.
     """
 
     request: Request
@@ -60,7 +59,6 @@ class Run:
     bed: Testbed
     began_s: float = field(default_factory=time.time)
     conducts: list[Conduct] = field(default_factory=list, init=False)
-    undo: list[Callable[[], None]] = field(default_factory=list, init=False)
     finished: bool = field(default=False, init=False)
     sound: bool = field(default=False, init=False)
 
@@ -94,12 +92,14 @@ def execute(
     interrupt_by_signals()
     run = open_run(request, observers, pool)
     refused: UsageError | None = None
+    errors: list[str] = []
     try:
         for stage in STAGES if stages is None else stages:
             stage(run)
         run.sound = True
     except UsageError as error:
         refused = error
+        run.writer.emit("run.failed", data={"error": str(error)})
     except Interrupted as reason:
         run.writer.emit("run.aborted", data={"reason": str(reason)})
     except ClusterFailed as error:
@@ -112,12 +112,12 @@ def execute(
         try:
             ignore_signals()
         finally:
-            heal(run)
+            errors = heal(run)
     if pool is None:
         restore_signals()
     else:
         interrupt_by_signals()  # a cluster may be standing: an end of the process must still pass by its pool
-    if refused is not None:
+    if refused is not None and not errors:
         shutil.rmtree(run.directory, ignore_errors=True)
         raise refused
     return run.directory
@@ -296,15 +296,12 @@ def _timeouts(shape: Shape) -> dict[str, str]:
     return {setting: f"{value:g}" for setting, value in settings.items() if value is not None}
 
 
-def heal(run: Run) -> None:
-    """Undo everything, on every path; keep the logs, take in the last events, close the histories.
+def heal(run: Run) -> list[str]:
+    """Undo everything, on every path; keep the logs, take in the last events, close the histories; what was not undone.
 
     Raises StorageFailed when all is undone and the run directory could not be written to the end.
     """
     try:
-        with contextlib.suppress(OSError):
-            for undo in run.undo:
-                undo()
         with contextlib.suppress(OSError):
             run.writer.emit("run.phase", data={"phase": "heal"})
             if run.bed.cluster is not None:
@@ -320,6 +317,7 @@ def heal(run: Run) -> None:
             writer.close()
     except OSError as error:
         raise StorageFailed(_storage_trouble(run, error)) from error
+    return errors
 
 
 def _storage_trouble(run: Run, error: OSError) -> str:

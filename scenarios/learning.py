@@ -121,6 +121,8 @@ def settle(request: Request, learnt: Learnt) -> Request:
 def _fitted(request: Request, learnt: Learnt) -> Shape:
     """The scenario's shape with the script's numbers; a rank and a step that the user named stay."""
     asked, options = request.shape, request.options
+    step = learnt.step(asked) if options.step is None else asked.step
+    since_last = step - max(commit for commit in (0, *learnt.commits) if commit <= step)
     return dataclasses.replace(
         asked,
         workers=learnt.workers,
@@ -128,12 +130,12 @@ def _fitted(request: Request, learnt: Learnt) -> Shape:
         nodes=asked.node_count,
         per_node=max(asked.per_node, math.ceil((learnt.fewest or learnt.workers) / asked.node_count)),
         steps=learnt.steps,
-        checkpoint_every=learnt.interval,
+        checkpoint_every=max(learnt.interval, since_last),
         keep=learnt.keep,
         max_failures=learnt.max_failures,
         timeout_s=round(learnt.timeout_s or asked.timeout_s),
         rank=min(asked.rank, learnt.workers - 1) if options.rank is None else asked.rank,
-        step=learnt.step(asked) if options.step is None else asked.step,
+        step=step,
     )
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,8 +17,10 @@ from chaos.storage import take_in
 from metrics.checkpoints import registry
 from metrics.scripts import AGAIN, told_apart
 from metrics.verdict import RECORD, Case
-from scenarios.execute import Run, Stage, break_it, conduct, record, start_cluster, sweep
+from scenarios.execute import TTL_MARGIN_S, Run, Stage, break_it, conduct, record, start_cluster, sweep
 from scenarios.learning import Learnt, settle
+
+STILL_THERE = "processes, actors or placement groups of the script's job are still there, or nobody could look"
 
 TAIL = 3
 """How many lines of a script's output are repeated when it fails."""
@@ -33,32 +36,44 @@ class Intake:
 
     run: Run
     folder: Path
-    _started: Event | None = field(default=None, init=False)
-    _entry: int = field(default=-1, init=False)
+    _storages: dict[int, dict[str, Any]] = field(default_factory=dict, init=False)
+    _over: bool = field(default=False, init=False)
 
     def __call__(self, event: Event) -> None:
         """Look at a controller that starts."""
-        if event.kind != "controller.start":
+        if event.kind != "controller.start" or self._over:
             return
-        if self._started is not None:
-            raise UsageError("the script runs two trainers one after the other: give it one, which is followed")
+        first = not self._storages
+        if self._is_ours(event):
+            self._record(event)
         check(event, self.run.cluster)
-        self._started = event
-        self._entry = self.run.bed.ledger.intend("storage", **self._storage)
+        if not first:
+            raise UsageError("the script runs two trainers one after the other: give it one, which is followed")
 
-    @property
-    def _storage(self) -> dict[str, object]:
-        assert self._started is not None
-        experiment, found = self._started.data["experiment"], self._started.data["found"]
-        return {"experiment": experiment, "found": found, "into": str(self.folder / "storage" / Path(experiment).name)}
+    @staticmethod
+    def _is_ours(started: Event) -> bool:
+        """Whether what comes into the storage from now on is the job's: none of an earlier job lies there."""
+        found = started.data.get("found")
+        return started.data.get("filesystem") == "local" and found is not None and not _earlier(found)
+
+    def _record(self, started: Event) -> None:
+        experiment = str(started.data["experiment"])
+        into = str(self.folder / "storage" / Path(experiment).name)
+        told = {"experiment": experiment, "found": started.data["found"], "into": into}
+        self._storages[self.run.bed.ledger.intend("storage", **told)] = told
 
     def take_in(self) -> None:
-        """What the job stored lies in the run directory from now on."""
-        if self._started is not None and self._entry >= 0:
-            told = self._storage
-            take_in(Path(str(told["experiment"])), self._started.data["found"], Path(str(told["into"])))
-            self.run.bed.ledger.done(self._entry)
-            self._entry = -1
+        """What the job stored lies in the run directory from now on; its processes must be gone."""
+        self._over = True
+        for entry, told in self._storages.items():
+            take_in(Path(told["experiment"]), told["found"], Path(told["into"]))
+            self.run.bed.ledger.done(entry)
+        self._storages.clear()
+
+
+def _earlier(found: list[str]) -> list[str]:
+    """What of the checkpoints of an earlier job lies in an experiment directory."""
+    return [name for name in found if name == registry.FILE or name.startswith("checkpoint_")]
 
 
 def check(started: Event, cluster: LocalCluster) -> None:
@@ -77,7 +92,9 @@ def check(started: Event, cluster: LocalCluster) -> None:
             f"checkpoints go to {told['experiment']} on {told['filesystem']}: give RunConfig a storage_path that is a "
             "local or mounted folder"
         )
-    if registry.FILE in told["found"]:
+    if told["found"] is None:
+        raise UsageError(f"{told['experiment']} cannot be looked into: give RunConfig a folder that can be read")
+    if _earlier(told["found"]):
         raise UsageError(
             f"{told['experiment']} holds the checkpoints of an earlier job, from which the script would resume: move "
             "it away, or give RunConfig another name"
@@ -112,26 +129,31 @@ def rehearse(run: Run) -> None:
         run.writer.emit("control.shared", data={"from": str(shared)})
     else:
         run.writer.emit("run.phase", data={"phase": "control"})
-        undisturbed(run, directory)
+        if not undisturbed(run, directory):
+            run.writer.emit("run.failed", data={"error": f"after its undisturbed run {STILL_THERE}"})
+            return
     learnt = Learnt.of(History.load(directory))
     if learnt is None:
         run.writer.emit("run.failed", data={"error": why_not_learnt(directory)})
         return
     run.request = settle(run.request, learnt)
+    run.bed.ledger.extend(2 * run.request.deadline_s + TTL_MARGIN_S)
     (run.directory / RECORD).write_bytes(
         msgspec.json.format(msgspec.json.encode(record(run.request, run.run_id)), indent=1)
     )
 
 
-def undisturbed(run: Run, directory: Path) -> None:
-    """Run the script without a fault in a directory of its own."""
+def undisturbed(run: Run, directory: Path) -> bool:
+    """Run the script without a fault in a directory of its own; whether all of the job is gone afterwards."""
     writer = HistoryWriter(directory)
     intake = Intake(run, directory)
     writer.observe(intake)
-    run.undo.append(intake.take_in)
-    conduct(run, directory, writer, with_faults=False).run()
-    intake.take_in()
     run.cluster.restore()
+    made = conduct(run, directory, writer, with_faults=False)
+    made.run()
+    if made.left_nothing:
+        intake.take_in()
+    return made.left_nothing or not made.live.steps
 
 
 def why_not_learnt(directory: Path) -> str:
@@ -150,19 +172,20 @@ def why_not_learnt(directory: Path) -> str:
 
 
 def break_script(run: Run) -> None:
-    """The run with the faults, once it is known what there is to break."""
+    """The run with the faults, once it is known what there is to break; what is left of it, the ledger tells."""
     if not run.request.injections:
         return
     intake = Intake(run, run.directory)
     run.writer.observe(intake)
-    run.undo.append(intake.take_in)
+    run.cluster.restore()
     break_it(run)
-    intake.take_in()
+    if run.conducts[-1].left_nothing:
+        intake.take_in()
 
 
 def compare_again(run: Run) -> None:
     """A second undisturbed run, where the content of checkpoints differs and nothing else tells whether it may."""
-    if run.finished and told_apart(Case.load(run.directory)):
+    if run.finished and run.conducts[-1].left_nothing and told_apart(Case.load(run.directory)):
         directory = run.directory / AGAIN
         directory.mkdir()
         run.writer.emit("run.phase", data={"phase": AGAIN})

@@ -25,7 +25,7 @@ from chaos.agent.events import EventWriter, harmless
 from chaos.agent.plan import Plan
 from chaos.agent.watchdog import Watchdog
 from chaos.process import current
-from chaos.storage import MARKER
+from chaos.storage import MARKER, listed
 
 
 class Agent(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallback, TrainContextCallback):
@@ -274,10 +274,12 @@ def _plan() -> Plan | None:
     return Plan.from_environment()
 
 
-def _found(folder: str) -> list[str]:
-    """What lies in the experiment directory already, but for the file by which Ray tries the storage."""
-    names = os.listdir(folder) if Path(folder).is_dir() else []
-    return sorted(name for name in names if name != MARKER)
+def _found(folder: str) -> list[str] | None:
+    """What lies in the experiment directory already, but for Ray's own trial of the storage; None where unknown."""
+    try:
+        return [name for name in listed(Path(folder)) if name != MARKER]
+    except OSError:
+        return None
 
 
 @harmless

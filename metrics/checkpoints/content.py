@@ -10,7 +10,7 @@ from chaos.history import Event, History
 from metrics.attempts import Attempt, commits_before
 from metrics.checkpoints.dcp import METADATA, BadCheckpoint, Stored
 from metrics.checkpoints.resharded import Parts, expected_parts
-from metrics.checkpoints.scan import Looked, pieces
+from metrics.checkpoints.scan import Looked, Unjudged, pieces
 from metrics.checkpoints.values import STAMP
 from metrics.recovery import cut_short
 from metrics.verdict import Case, Finding, Verdict, untold
@@ -150,15 +150,17 @@ def check_stored(case: Case) -> Finding:
 
 def _whole(case: Case, name: str, storage: Path, commits: list[Event]) -> Finding:
     """Of a user's script, which told no digests: every checkpoint to keep is there, and one of DCP's can be read."""
-    expected = "the checkpoints to keep, and no more, are there and can be read"
+    expected = "the checkpoints to keep, and no more, are there; those of torch.distributed.checkpoint are whole"
     for commit in commits:
         folder = storage / _name(commit)
         where = f"storage/{storage.name}/{folder.name}"
         if not folder.is_dir() or not size_of(folder):
             return Finding(name, Verdict.FAIL, expected, f"{folder.name} holds nothing", where=where)
         try:
-            if (folder / METADATA).exists():
-                pieces(folder)
+            for metadata in sorted(folder.rglob(METADATA)):
+                pieces(metadata.parent)
+        except Unjudged as error:
+            return Finding(name, Verdict.UNKNOWN, expected, str(error), where=where)
         except BadCheckpoint as error:
             return Finding(name, Verdict.FAIL, expected, str(error), where=where)
     seen = f"{len(commits)} checkpoints, {sum(size_of(storage / _name(c)) for c in commits) / 1e6:.1f} MB"
@@ -186,7 +188,8 @@ def kept(case: Case) -> list[Event]:
     told = {str(event.data["checkpoint"]): event for attempt in case.attempts for event in attempt.commits}
     if started is not None and started.data.get("score"):
         storage = storage_of(case.directory, case.history)
-        return [commit for name, commit in told.items() if storage is not None and (storage / name).is_dir()]
+        there = [commit for name, commit in told.items() if storage is not None and (storage / name).is_dir()]
+        return there or list(told.values())[-1:]
     return list(told.values())[-case.record.keep :]
 
 

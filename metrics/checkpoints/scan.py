@@ -57,14 +57,19 @@ def scan(
         return [one for found in looked for one in found]
 
 
+class Unjudged(BadCheckpoint):
+    """A piece may be whole, but only executing it, or too much memory, could tell."""
+
+
 def pieces(folder: Path) -> list[Looked]:
     """Every piece of a checkpoint with its digest, but the empty shards of tensors that are not empty.
 
-    Raises BadCheckpoint when one cannot be read or decoded.
+    Raises BadCheckpoint when one cannot be read or decoded, and Unjudged when only executing it could tell.
     """
     looked = scan(folder, places_of(folder, read_metadata(folder)), digests=True, checksums=False)
     if odd := next((one for one in looked if not one.digest), None):
-        raise BadCheckpoint(f"{folder / odd.place.file}: {odd.place.name}: {odd.flaw or odd.undecided}")
+        kind = BadCheckpoint if odd.flaw else Unjudged
+        raise kind(f"{folder / odd.place.file}: {odd.place.name}: {odd.flaw or odd.undecided}")
     return [one for one in looked if one.place.counts]
 
 

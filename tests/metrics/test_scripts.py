@@ -11,6 +11,7 @@ import torch
 
 from chaos.exits import ExitCode
 from chaos.history import NAME
+from metrics.continuity import check_resume_step
 from metrics.control import check_trajectory
 from metrics.publish import judge_run
 from metrics.scripts import AGAIN, check_content, told_apart
@@ -104,6 +105,7 @@ def test_a_learning_rate_that_went_another_way_is_found_without_help(stored):
 )
 def test_content_that_differs_from_the_control_runs_fails_with_its_name_and_step(stored, changes, name):
     save(checkpoint(stored, 12), 12, **changes)
+    again(stored)
     finding = found(stored)
     assert finding.verdict is Verdict.FAIL
     assert "at step 12" in finding.seen
@@ -122,6 +124,50 @@ def test_a_difference_counts_where_two_undisturbed_runs_are_equal(stored):
     again(stored)
     assert not told_apart(Case.load(stored))
     assert found(stored).verdict is Verdict.FAIL
+
+
+def test_a_difference_of_which_nobody_knows_what_it_is_due_to_is_unknown(stored):
+    save(checkpoint(stored, 12), 12, step=3)
+    finding = found(stored)
+    assert finding.verdict is Verdict.UNKNOWN
+    assert "step: 3, control 12" in finding.seen
+    assert "whether the script repeats itself without a fault is not known" in finding.seen
+
+
+def test_a_second_undisturbed_run_of_another_size_tells_nothing(stored):
+    save(checkpoint(stored, 12), 12, step=3)
+    again(stored, step=4)
+    case = Case.load(stored)
+    events = Run({}, case.control.events).change("attempt.start", world_size=3)
+    (stored / AGAIN / NAME).write_bytes(b"".join(events.lines()))
+    assert found(stored).verdict is Verdict.UNKNOWN
+    assert "is not known" in found(stored).seen
+
+
+def test_a_control_run_of_another_size_is_not_compared(stored):
+    case = Case.load(stored)
+    events = Run({}, case.control.events).change("attempt.start", world_size=3)
+    (stored / "control" / NAME).write_bytes(b"".join(events.lines()))
+    assert found(stored).verdict is Verdict.NOT_APPLICABLE
+
+
+def test_losses_that_differ_before_the_fault_are_no_verdict_on_it(stored):
+    for part in (stored, stored / "control"):
+        case = Case.load(stored)
+        told = case.history if part == stored else case.control
+        run = Run({}, told.events).change("step.end", {"step": 2}, loss=2.0 if part == stored else 3.0)
+        (part / NAME).write_bytes(b"".join(run.lines()))
+    finding = check_trajectory(Case.load(stored))
+    assert finding.verdict is Verdict.UNKNOWN
+    assert "does not repeat itself: step 2, before the fault" in finding.seen
+
+
+def test_a_restart_that_nobody_was_seen_to_read_a_checkpoint_for_is_unknown(stored):
+    run = Run({}, Case.load(stored).history.events).drop("restore.begin")
+    (stored / NAME).write_bytes(b"".join(run.lines()))
+    finding = check_resume_step(Case.load(stored))
+    assert finding.verdict is Verdict.UNKNOWN
+    assert "no rank was seen to open" in finding.seen
 
 
 def test_a_script_that_does_not_repeat_itself_is_unknown_not_failed(stored):

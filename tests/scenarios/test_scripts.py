@@ -9,7 +9,7 @@ import pytest
 
 from chaos.exits import UsageError
 from chaos.history import Event, HistoryWriter
-from chaos.ledger import Ledger
+from chaos.ledger import Account, Ledger
 from metrics.checkpoints.registry import FILE
 from scenarios.scripts import Intake, check, why_not_learnt
 
@@ -44,7 +44,9 @@ def test_a_job_that_fits_is_let_in(cluster):
     [
         ({"node": "10.0.0.1"}, "a cluster of its own, at 10.0.0.1"),
         ({"filesystem": "s3"}, "/results/job on s3: give RunConfig a storage_path"),
-        ({"found": [FILE, "checkpoint_1"]}, "holds the checkpoints of an earlier job"),
+        ({"found": [FILE]}, "holds the checkpoints of an earlier job"),
+        ({"found": ["checkpoint_2026-11-30_08-00-00.000000"]}, "holds the checkpoints of an earlier job"),
+        ({"found": None}, "cannot be looked into"),
         ({"claim": {"CPU": 1.0, "GPU": 1.0}}, "each worker claims 1 GPU"),
         ({"claim": {"TPU": 4.0}}, "each worker claims 4 TPU"),
         ({"workers": 5}, "5 workers of 1 CPUs do not fit on 2 nodes of 2 CPUs"),
@@ -72,12 +74,23 @@ def test_a_second_trainer_is_refused(intake):
 def test_what_the_job_stores_is_taken_to_the_run_once(intake, tmp_path):
     experiment = tmp_path / "results" / "job"
     (experiment / "checkpoint_1").mkdir(parents=True)
-    intake.take_in()
     intake(started(experiment=str(experiment)))
     intake.take_in()
     intake.take_in()
     assert (tmp_path / "storage" / "job" / "checkpoint_1").is_dir()
     assert not experiment.exists()
+
+
+def test_a_job_that_is_refused_has_its_storage_in_the_ledger_and_another_ones_is_left_alone(intake, tmp_path):
+    for changes in ({"claim": {"GPU": 1.0}}, {"found": ["checkpoint_1"]}, {"found": None}):
+        with pytest.raises(UsageError):
+            intake(started(**changes))
+    assert len(Account.read(tmp_path / "ledger.jsonl").open) == 1
+
+
+def test_once_its_run_is_over_nothing_is_refused(intake):
+    intake.take_in()
+    intake(started(node="10.0.0.1"))
 
 
 @pytest.mark.parametrize(
