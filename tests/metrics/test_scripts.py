@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from chaos.exits import ExitCode
-from chaos.history import NAME
+from chaos.history import NAME, Event, History
 from metrics.continuity import check_resume_step
 from metrics.control import check_trajectory
 from metrics.publish import judge_run
@@ -38,6 +38,12 @@ def save(folder: Path, at: int, **changes) -> None:
         **changes,
     }
     torch.save(state, folder / "state.pt")
+
+
+def again_told(history: History) -> Run:
+    """The events of a stored run, to be changed and stored again."""
+    names = Event.__struct_fields__
+    return Run({}, tuple(Event(**{name: getattr(event, name) for name in names}) for event in history))
 
 
 @pytest.fixture
@@ -87,7 +93,7 @@ def test_across_a_resize_the_learning_rate_alone_is_compared(stored):
 
 def test_a_learning_rate_that_went_another_way_is_found_without_help(stored):
     case = Case.load(stored)
-    run = Run({}, case.history.events).change("step.end", {"attempt": 1, "step": 9}, lr=0.5)
+    run = again_told(case.history).change("step.end", {"attempt": 1, "step": 9}, lr=0.5)
     (stored / NAME).write_bytes(b"".join(run.lines()))
     _, judgement = judge_run(stored)
     (trajectory,) = [finding for finding in judgement.findings if finding.check == "trajectory"]
@@ -138,7 +144,7 @@ def test_a_second_undisturbed_run_of_another_size_tells_nothing(stored):
     save(checkpoint(stored, 12), 12, step=3)
     again(stored, step=4)
     case = Case.load(stored)
-    events = Run({}, case.control.events).change("attempt.start", world_size=3)
+    events = again_told(case.control).change("attempt.start", world_size=3)
     (stored / AGAIN / NAME).write_bytes(b"".join(events.lines()))
     assert found(stored).verdict is Verdict.UNKNOWN
     assert "is not known" in found(stored).seen
@@ -146,7 +152,7 @@ def test_a_second_undisturbed_run_of_another_size_tells_nothing(stored):
 
 def test_a_control_run_of_another_size_is_not_compared(stored):
     case = Case.load(stored)
-    events = Run({}, case.control.events).change("attempt.start", world_size=3)
+    events = again_told(case.control).change("attempt.start", world_size=3)
     (stored / "control" / NAME).write_bytes(b"".join(events.lines()))
     assert found(stored).verdict is Verdict.NOT_APPLICABLE
 
@@ -155,7 +161,7 @@ def test_losses_that_differ_before_the_fault_are_no_verdict_on_it(stored):
     for part in (stored, stored / "control"):
         case = Case.load(stored)
         told = case.history if part == stored else case.control
-        run = Run({}, told.events).change("step.end", {"step": 2}, loss=2.0 if part == stored else 3.0)
+        run = again_told(told).change("step.end", {"step": 2}, loss=2.0 if part == stored else 3.0)
         (part / NAME).write_bytes(b"".join(run.lines()))
     finding = check_trajectory(Case.load(stored))
     assert finding.verdict is Verdict.UNKNOWN
@@ -163,7 +169,7 @@ def test_losses_that_differ_before_the_fault_are_no_verdict_on_it(stored):
 
 
 def test_a_restart_that_nobody_was_seen_to_read_a_checkpoint_for_is_unknown(stored):
-    run = Run({}, Case.load(stored).history.events).drop("restore.begin")
+    run = again_told(Case.load(stored).history).drop("restore.begin")
     (stored / NAME).write_bytes(b"".join(run.lines()))
     finding = check_resume_step(Case.load(stored))
     assert finding.verdict is Verdict.UNKNOWN
@@ -200,7 +206,7 @@ def test_no_step_that_both_have_is_unknown(stored):
 
 
 def test_a_script_without_checkpoints_is_told_so(stored):
-    run = Run({}, Case.load(stored).history.events).drop("checkpoint.commit")
+    run = again_told(Case.load(stored).history).drop("checkpoint.commit")
     (stored / NAME).write_bytes(b"".join(run.lines()))
     finding = found(stored)
     assert finding.verdict is Verdict.NOT_APPLICABLE
