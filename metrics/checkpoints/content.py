@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.history import Event, History
+from chaos.history import NAME, Event, History
 from metrics.attempts import Attempt, commits_before
 from metrics.checkpoints.dcp import METADATA, BadCheckpoint, Stored
 from metrics.checkpoints.resharded import Parts, expected_parts
@@ -203,13 +203,18 @@ def _name(commit: Event) -> str:
 
 
 def storage_of(directory: Path, history: History) -> Path | None:
-    """The experiment directory: in the run directory, wherever that lies by now, else where it was; None if untold."""
+    """The experiment directory: in the run directory, wherever that lies by now, else in the one that it was made in.
+
+    None where that is not told, or where it was somebody's own, who may have other things there by now.
+    """
     started = history.first("controller.start")
     if started is None:
         return None
     told = Path(started.data["experiment"])
     moved = directory / "storage" / told.name
-    return moved if moved.is_dir() else told
+    if moved.is_dir():
+        return moved
+    return told if (told.parents[1] / NAME).exists() else None
 
 
 def _compare(folder: Path, commit: Event, parts: Parts) -> str:

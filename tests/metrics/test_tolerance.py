@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from chaos.history import Event
+from chaos.history import NAME, Event
 from metrics.checkpoints.dcp import METADATA
 from metrics.control import check_state, check_trajectory
 from metrics.verdict import Finding, Verdict
@@ -349,6 +349,8 @@ def test_a_control_run_that_another_run_made_is_read_where_its_history_says(tmp_
     def told(control: Run) -> Run:
         return control.change("controller.start", experiment=str(elsewhere))
 
+    assert near_state(on_control(ELASTIC, told).case(directory)).verdict is Verdict.UNKNOWN, "it is in no run directory"
+    (tmp_path / "other" / "control" / NAME).touch()
     assert near_state(on_control(ELASTIC, told).case(directory)).verdict is Verdict.PASS
     (directory / "control/storage").rmdir()
     (directory / "control/storage").symlink_to(elsewhere.parent)
