@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -76,10 +77,11 @@ def traces(tracer: int, pid: int) -> bool:
 
 
 def end(tracer: subprocess.Popen[bytes], itself_s: float = 0.0) -> None:
-    """End a tracer, which lets its processes go on; first it has that long to end by itself, with its last note.
+    """End a tracer in a session of its own, which lets its processes go on; it may end by itself for that long first.
 
     A SIGTERM that comes right before strace begins to wait is seen only after the next one, so it is sent until the
-    tracer is gone; SIGKILL in the end, at which the kernel lets the processes go.
+    tracer is gone; SIGKILL in the end, at which the kernel lets the processes go. Children by which strace tries the
+    kernel at its start would outlive an early end, with its pipes open: they are in its session, and end with it.
     """
     for wait_s in (itself_s, *[ASKED_S] * ASKED):
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -88,7 +90,11 @@ def end(tracer: subprocess.Popen[bytes], itself_s: float = 0.0) -> None:
         tracer.terminate()
     else:
         tracer.kill()
-    tracer.communicate()
+    tracer.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(tracer.pid, signal.SIGKILL)
+    for pipe in filter(None, (tracer.stdout, tracer.stderr)):
+        pipe.close()
 
 
 def calls(log: Path) -> list[Call]:

@@ -21,7 +21,7 @@ def why_untraceable() -> str:
     sleeper = subprocess.Popen(["sleep", "60"])
     try:
         command = ["strace", *strace.FIRST_SEEN, "-o", os.devnull, "-p", str(sleeper.pid)]
-        tracer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        tracer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
         while tracer.poll() is None and not strace.traces(tracer.pid, sleeper.pid):
             time.sleep(0.001)
         refused = tracer.poll() is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from chaos import strace
@@ -316,14 +318,28 @@ def test_a_tracer_that_misses_a_signal_is_told_again_and_killed_in_the_end(
     assert deaf.returncode == code
 
 
+def alive_in(session: int) -> list[int]:
+    """The processes of a session that are no zombies."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
 @pytest.mark.usefixtures("traceable")
 def test_a_tracer_ended_at_any_time_of_its_start_lets_the_process_go_on(
     trained: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     for taken in range(40):
-        tracer = subprocess.Popen([*strace.record(tmp_path / "log"), "-p", str(trained.pid)])
+        command = [*strace.record(tmp_path / "log"), "-p", str(trained.pid)]
+        tracer = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
         time.sleep(taken * 0.0005)
         strace.end(tracer)
         assert not strace.traces(tracer.pid, trained.pid)
+        end = time.monotonic() + 10
+        while alive_in(tracer.pid):
+            assert time.monotonic() < end
     assert trained.poll() is None
     assert "S" in Path(f"/proc/{trained.pid}/stat").read_text().rpartition(")")[2].split()[0]
