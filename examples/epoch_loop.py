@@ -14,7 +14,8 @@ import ray.data
 import ray.train
 import ray.train.torch
 import torch
-from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from ray.data import ExecutionOptions
+from ray.train import Checkpoint, CheckpointConfig, DataConfig, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 from torch import nn
 
@@ -47,8 +48,8 @@ def train(config: dict[str, Any]) -> None:
             loss = nn.functional.mse_loss(model(batch["features"]), batch["features"].sum(dim=1, keepdim=True))
             optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
             observe.loss(loss.item())
+            optimizer.step()
         save(model, optimizer, epoch + 1)
 
 
@@ -65,6 +66,8 @@ def save(model: nn.Module, optimizer: torch.optim.Optimizer, epoch: int) -> None
 if __name__ == "__main__":
     TorchTrainer(
         train,
+        # In one order every time, so that two runs train alike and can be compared.
+        dataset_config=DataConfig(execution_options=ExecutionOptions(preserve_order=True), enable_shard_locality=False),
         datasets={"train": ray.data.range(SAMPLES, override_num_blocks=4).map_batches(with_features)},
         scaling_config=ScalingConfig(num_workers=2),
         run_config=RunConfig(
