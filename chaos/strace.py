@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import re
+import select
 import signal
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -83,18 +84,30 @@ def end(tracer: subprocess.Popen[bytes], itself_s: float = 0.0) -> None:
     tracer is gone; SIGKILL in the end, at which the kernel lets the processes go. Children by which strace tries the
     kernel at its start would outlive an early end, with its pipes open: they are in its session, and end with it.
     """
-    for wait_s in (itself_s, *[ASKED_S] * ASKED):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            tracer.wait(wait_s)
-            break
-        tracer.terminate()
-    else:
-        tracer.kill()
-    tracer.wait()
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(tracer.pid, signal.SIGKILL)
+    if tracer.poll() is None:
+        handle = os.pidfd_open(tracer.pid)
+        try:
+            _end_session(tracer.pid, handle, itself_s)
+        finally:
+            os.close(handle)
+        tracer.wait()
     for pipe in filter(None, (tracer.stdout, tracer.stderr)):
         pipe.close()
+
+
+def _end_session(pid: int, handle: int, itself_s: float) -> None:
+    """End a tracer and then its session, before it is reaped: until then nobody else's can have that number."""
+    gone = select.poll()
+    gone.register(handle, select.POLLIN)
+    for wait_s in (itself_s, *[ASKED_S] * ASKED):
+        if gone.poll(wait_s * 1000):
+            break
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+    else:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        gone.poll()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def calls(log: Path) -> list[Call]:

@@ -134,6 +134,11 @@ def by_step(kept: Mapping[int, list[Event]]) -> dict[int, list[Event]]:
     return dict(sorted(found.items()))
 
 
+def after_fault(attempts: list[Attempt]) -> list[Attempt]:
+    """The attempts that restarted; all where none did."""
+    return [attempt for attempt in attempts if attempt.number > 0] or attempts
+
+
 def commits_before(attempts: list[Attempt], number: int) -> list[Event]:
     """The checkpoints committed in attempts before that one, in order."""
     return [event for attempt in attempts if attempt.number < number for event in attempt.commits]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.history import Event
-from metrics.attempts import Attempt, by_step, effective_steps
+from metrics.attempts import after_fault, by_step, effective_steps
 from metrics.checkpoints.content import differing, saved_parts
 from metrics.checkpoints.dcp import BadCheckpoint
 from metrics.checkpoints.values import Gap, distance, gaps
@@ -199,7 +199,7 @@ def check_state(case: Case, within: float | None = None) -> Finding:
 
 def _same_state(case: Case, name: str, expected: str) -> Finding:
     control = saved_parts(case.control_attempts)
-    after = saved_parts(_after_fault(case))
+    after = saved_parts(after_fault(case.attempts))
     compared = [(key, step) for key in sorted(after, key=lambda key: key[1]) for step in [key[1]] if step]
     pieces = 0
     for key, step in compared:
@@ -216,14 +216,9 @@ def _same_state(case: Case, name: str, expected: str) -> Finding:
     return Finding(name, Verdict.PASS, expected, f"{pieces} pieces equal, bitwise, at step {steps}")
 
 
-def _after_fault(case: Case) -> list[Attempt]:
-    """The attempts that restarted; all where none did."""
-    return [attempt for attempt in case.attempts if attempt.number > 0] or case.attempts
-
-
 def _near_state(case: Case, name: str, expected: str, within: float) -> Finding:
     assert case.control is not None
-    ours = on_disk(case.directory, case.history, _after_fault(case))
+    ours = on_disk(case.directory, case.history, after_fault(case.attempts))
     theirs = on_disk(case.directory / "control", case.control, case.control_attempts)
     both = sorted(ours.keys() & theirs.keys())
     if not both:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from chaos.history import NAME, Event, History
-from metrics.attempts import Attempt, attempts_of
+from metrics.attempts import Attempt, after_fault, attempts_of
 from metrics.checkpoints.content import storage_of
 from metrics.checkpoints.dcp import BadCheckpoint
 from metrics.checkpoints.foreign import differences
@@ -47,11 +47,15 @@ def resized(case: Case) -> bool:
 
 
 def _both(case: Case) -> tuple[list[int], list[int]]:
-    """The steps of which both have a checkpoint: committed before the first fault fired, and after it."""
+    """The steps of which both have a checkpoint: committed before the first fault fired, and by what came after it.
+
+    What the attempt that a fault hit still committed is neither: it says nothing of the recovery.
+    """
     fired = min((event.wall_ns for event in case.history.select("fault.fired")), default=0)
     commits, both = _commits(case.attempts), sorted(_ours(case).keys() & _theirs(case).keys())
     before = [step for step in both if commits[step].wall_ns < fired]
-    return before, [step for step in both if step not in before]
+    later = {attempt.number for attempt in after_fault(case.attempts)}
+    return before, [step for step in both if step not in before and commits[step].attempt in later]
 
 
 def _compared(case: Case, name: str, expected: str, before: list[int], after: list[int]) -> Finding:

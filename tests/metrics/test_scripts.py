@@ -198,6 +198,13 @@ def test_equal_content_asks_for_no_second_run(stored):
     assert not told_apart(Case.load(stored))
 
 
+def test_what_the_attempt_that_was_hit_still_committed_says_nothing_of_the_recovery(stored):
+    run = again_told(Case.load(stored).history).change("checkpoint.commit", attempt=0)
+    (stored / NAME).write_bytes(b"".join(run.lines()))
+    assert found(stored).verdict is Verdict.UNKNOWN
+    assert "no step after the fault of which both have a checkpoint" in found(stored).seen
+
+
 def test_no_step_that_both_have_is_unknown(stored):
     for step in (8, 12):
         shutil.rmtree(checkpoint(stored, step, "control"))
