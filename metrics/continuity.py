@@ -185,7 +185,7 @@ def check_batch(case: Case) -> Finding:
     """
     name, expected = "global-batch", "as many samples in each step as in every other, whatever the world size"
     steps, worlds = effective(case), _worlds(case)
-    counts = {step: consumed(events) for step, events in steps.items()}
+    counts = _consumption(case)
     if not any(counts.values()):
         return untold(case, name, expected, NO_SAMPLES, "observe.samples(ids)")
     ((usual, _),) = Counter(count for count in counts.values() if count).most_common(1)
@@ -215,6 +215,12 @@ def consumed(events: Iterable[Event]) -> int:
     return sum(max(0, last - first + 1) for event in events for first, last in event.data["samples"])
 
 
+@per_case
+def _consumption(case: Case) -> dict[int, int]:
+    """How many samples each step of the effective history consumed."""
+    return {step: consumed(events) for step, events in effective(case).items()}
+
+
 @dataclass(frozen=True)
 class _Ledger:
     """What became of the samples: those missing and doubled, how many there are, and in how many epochs."""
@@ -229,31 +235,32 @@ def check_samples(case: Case) -> Finding:
     """In the effective history every sample of an epoch up to the furthest is consumed exactly once."""
     name, expected = "samples", "every sample exactly once in each epoch of the effective history"
     steps = effective(case)
-    if not any(map(consumed, steps.values())):
+    counts = _consumption(case)
+    if not any(counts.values()):
         return untold(case, name, expected, NO_SAMPLES, "observe.samples(ids)")
     # A workload that reads in the order of ids begins with the first of them; then each step tells what is due next.
     begin = sample_ids(next(iter(steps.values())))
-    in_order = case.record.epoch_samples and begin == Counter(range(begin.total()))
-    found = (_in_order if in_order else _by_count)(list(steps.values()), case.record.epoch_samples)
+    in_order = begin == Counter(range(begin.total()))
+    size = case.record.epoch_samples
+    found = _in_order(steps, counts, size) if in_order and size else _by_count(list(steps.values()), size)
     if found.missing or found.doubled:
         told = (_name("never consumed", found.missing), _name("consumed twice", found.doubled))
         evidence = {"missing": found.missing[:20], "twice": found.doubled[:20]}
         return Finding(name, Verdict.FAIL, expected, "; ".join(filter(None, told)), evidence=evidence)
     made = sum(consumed(e for events in attempt.steps.values() for e in events) for attempt in case.attempts)
-    replayed = made - sum(map(consumed, steps.values()))
+    replayed = made - sum(counts.values())
     plural = "s" if found.epochs > 1 else ""
     seen = f"{found.samples} samples, {found.epochs} epoch{plural}; {replayed} replayed after rollback"
     return Finding(name, Verdict.PASS, expected, seen, evidence={"samples": found.samples, "replayed": replayed})
 
 
-def _in_order(steps: list[list[Event]], size: int | None) -> _Ledger:
+def _in_order(steps: Mapping[int, list[Event]], counts: Mapping[int, int], size: int) -> _Ledger:
     """The ledger where each step takes the next ids of an epoch of ``size``, then from 0 again."""
-    assert size is not None
     missing: Counter[int] = Counter()
     doubled: Counter[int] = Counter()
     place = 0
-    for events in steps:
-        count = consumed(events)
+    for step, events in steps.items():
+        count = counts[step]
         if not _are_next(events, place % size, count, size):
             ids, due = sample_ids(events), Counter((place + i) % size for i in range(count))
             missing.update(due - ids)

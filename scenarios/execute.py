@@ -154,14 +154,24 @@ def _fill(directory: Path, request: Request, run_id: str, observers: Iterable[Ob
             "free some or name another directory"
         )
     request = with_data(request, directory)
-    stored = record(request, run_id, extensions.keep(request.taken, directory))
-    (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(stored), indent=1))
-    ttl_s = 2 * request.deadline_s + TTL_MARGIN_S
-    bed = pool.bed(request.cluster_key, ttl_s) if pool else Testbed(Ledger.open(directory, run_id, ttl_s))
+    store_record(request, run_id, directory)
+    life_s = ttl_s(request)
+    bed = pool.bed(request.cluster_key, life_s) if pool else Testbed(Ledger.open(directory, run_id, life_s))
     writer = HistoryWriter(directory, observers)
     began = request.began_s or psutil.Process().create_time()
     writer.emit("run.start", data={"schema": SCHEMA, "run": run_id, "process_started": began})
     return Run(request, directory, run_id, writer, bed)
+
+
+def ttl_s(request: Request) -> float:
+    """The longest that its two training scripts may take, and what goes on beside them, seconds."""
+    return 2 * request.deadline_s + TTL_MARGIN_S
+
+
+def store_record(request: Request, run_id: str, directory: Path) -> None:
+    """Write ``scenario.json`` of a run, and copies of the files of the user's own that it needs."""
+    stored = record(request, run_id, extensions.keep(request.taken, directory))
+    (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(stored), indent=1))
 
 
 def record(request: Request, run_id: str, sources: Sequence[str] = ()) -> Record:

@@ -138,8 +138,8 @@ class Request:
         name, words = extensions.word_for(self.scenario.name, self.asked), sys.argv[1:]
         if not _is_command():
             return f"aftershock run {name}"
-        words = words[: words.index("--")] if "--" in words else words
-        script = ("--", *words_of_script()) if "--" in sys.argv else ()
+        before = words.index("--") if "--" in words else len(words)
+        words, script = words[:before], words[before:]
         places = [i for i, word in enumerate(words) if word in self.asked and not _takes_value(words[i - 1])]
         mine, *others = places or [-1]
         kept = [name if i == mine else word for i, word in enumerate(words) if i not in others and word != "--resume"]
@@ -149,11 +149,6 @@ class Request:
 def _takes_value(word: str) -> bool:
     """Whether the next word on the command line is the value of this one."""
     return word.startswith("--") and "=" not in word and word not in FLAGS
-
-
-def words_of_script() -> tuple[str, ...]:
-    """What follows ``--`` on the command line."""
-    return tuple(sys.argv[sys.argv.index("--") + 1 :])
 
 
 def _digest(*parts: object) -> str:

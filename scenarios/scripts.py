@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from chaos.cluster.local import LocalCluster
 from chaos.exits import UsageError
 from chaos.history import NAME, Event, History, HistoryWriter
 from chaos.storage import take_in
 from metrics.checkpoints import registry
 from metrics.scripts import AGAIN, told_apart
-from metrics.verdict import RECORD, Case
-from scenarios.execute import TTL_MARGIN_S, Run, Stage, break_it, conduct, record, start_cluster, sweep
+from metrics.verdict import Case
+from scenarios.execute import Run, Stage, break_it, conduct, start_cluster, store_record, sweep, ttl_s
 from scenarios.learning import Learnt, settle
 
 STILL_THERE = "processes, actors or placement groups of the script's job are still there, or nobody could look"
@@ -137,10 +135,8 @@ def rehearse(run: Run) -> None:
         run.writer.emit("run.failed", data={"error": why_not_learnt(directory)})
         return
     run.request = settle(run.request, learnt)
-    run.bed.ledger.extend(2 * run.request.deadline_s + TTL_MARGIN_S)
-    (run.directory / RECORD).write_bytes(
-        msgspec.json.format(msgspec.json.encode(record(run.request, run.run_id)), indent=1)
-    )
+    run.bed.ledger.extend(ttl_s(run.request))
+    store_record(run.request, run.run_id, run.directory)
 
 
 def undisturbed(run: Run, directory: Path) -> bool:

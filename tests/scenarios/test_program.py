@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -83,3 +84,11 @@ def test_the_same_command_shares_a_control_run_and_another_does_not(script):
     one, same, other = (Script.of(("python", "train.py", *more)) for more in ((), (), ("--epochs", "9")))
     keys = [resolve_script(find("kill-worker"), Options(), program).workload_key for program in (one, same, other)]
     assert keys[0] == keys[1] != keys[2]
+
+
+def test_the_command_that_repeats_a_run_ends_with_the_script_as_it_was_given(script, monkeypatch):
+    words = ["aftershock", "run", "kill-worker", "segfault", "--resume", "--", "python", "train.py", "kill-worker"]
+    monkeypatch.setattr(sys, "argv", words)
+    request = resolve_script(find("segfault"), Options(), Script.of(("python", "train.py", "kill-worker")))
+    asked = dataclasses.replace(request, asked=("kill-worker", "segfault"))
+    assert asked.command == "aftershock run segfault -- python train.py kill-worker"
