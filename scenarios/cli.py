@@ -166,8 +166,7 @@ def _run_one(request: Request, as_json: bool, quiet: bool, pool: Pool | None = N
     title = f"{request.scenario.name}: {request.scenario.title}"
 
     def run_and_judge() -> tuple[Summary, Path]:
-        steps = 0 if request.program.script else request.shape.steps
-        show = Progress(asking.console(stderr=as_json), title, steps, quiet)
+        show = Progress(asking.console(stderr=as_json), title, request.known_steps, quiet)
         with telling.current().of(request) as told, show as progress:
             stages = scripts.STAGES if request.program.script else None
             directory = execute(request, [progress, told], pool, stages)

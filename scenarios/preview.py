@@ -35,16 +35,19 @@ PLAIN: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}
 
 
 def preview(request: Request) -> dict[str, Any]:
-    """The plan as a record: the same request gives the same record."""
-    shape = request.shape
+    """The plan as a record: the same request gives the same record.
+
+    Null is what only the undisturbed run of a user's script will tell.
+    """
+    shape, known = request.shape, not request.program.script
     return {
         "scenario": request.scenario.name,
         "title": request.scenario.title,
         "seed": request.options.seed,
-        "workers": shape.workers,
+        "workers": shape.workers if known else None,
         "nodes": [f"w{number}" for number in range(shape.node_count)],
-        "steps": shape.steps,
-        "checkpoint_every": shape.checkpoint_every,
+        "steps": shape.steps if known else None,
+        "checkpoint_every": shape.checkpoint_every if known else None,
         "injections": [_told(injection) for injection in request.injections],
         "blast_radius": _blast_radius(request),
         "timeouts_s": shape.timeouts,

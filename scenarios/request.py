@@ -99,6 +99,11 @@ class Request:
         return self.options.deadline or 300.0 + 60.0 * max(0, breaking - 1) + least
 
     @property
+    def known_steps(self) -> int:
+        """The steps that are to be done; 0 for a script, whose undisturbed run tells them."""
+        return 0 if self.program.script else self.shape.steps
+
+    @property
     def control(self) -> bool:
         """Whether a run without a fault is made to compare with: as asked, else as the scenario says."""
         return self.scenario.control if self.options.control is None else self.options.control

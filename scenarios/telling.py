@@ -114,7 +114,7 @@ class Teller:
         if self.board is not None:
             from metrics.prometheus.live import LiveRun
 
-            telling.live = LiveRun(scenario, request.shape.steps)
+            telling.live = LiveRun(scenario, request.known_steps)
             self.board.begin(telling.live)
         try:
             yield telling

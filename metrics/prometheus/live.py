@@ -68,6 +68,7 @@ class LiveRun:
             into.put(c.RUN_IN_PROGRESS, 1, **labels)
             into.states(c.RUN_PHASE, PHASES, self._phase, "phase", **labels)
             into.put(c.RUN_STEP, self._live.step, **labels)
-            into.put(c.RUN_TARGET_STEP, self._steps, **labels)
+            if self._steps:
+                into.put(c.RUN_TARGET_STEP, self._steps, **labels)
             into.put(c.RUN_RESTARTS, self._restarts, **labels)
             put_faults(self._faults, self.scenario, into)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from pathlib import Path
 
@@ -70,6 +71,11 @@ def test_what_follows_the_dashes_is_the_scripts(command, script):
     assert "2 nodes for: " in result.stdout
     assert "train.py --json --seed x" in result.stdout
     assert "follows from its undisturbed run" in result.stdout
+
+
+def test_what_only_the_undisturbed_run_will_tell_is_null(command, script):
+    plan = json.loads(command("run", "--dry-run", "--json", "kill-worker", "--", "python", "train.py").stdout)
+    assert (plan["workers"], plan["steps"], plan["checkpoint_every"], plan["injections"]) == (None, None, None, [])
 
 
 def test_a_cluster_of_the_users_size_is_made_for_a_script():
